@@ -1,0 +1,64 @@
+import type { GuestLink } from "#core/guest.ts";
+import type { SandboxId } from "#core/ids.ts";
+import type { BackendKind, SandboxSpec } from "#core/sandbox.ts";
+
+/**
+ * Runs sandboxes of one kind on one node. Calls for one sandbox never overlap; calls for two may.
+ *
+ * Vocabulary: a sandbox has a *handle* (plain data that the edge stores and hands back), an *agent* reached by `connect`, and
+ * *resources* on the node that carry its id. The backend keeps nothing in memory that it could not find again from a handle
+ * and the node, so that an edge may die between any two calls. The usual life: `create` → `connect` → … → `destroy`; after a
+ * restart of the edge: `recover` → `connect` → …; what no journal knows is found by `inventory` and destroyed.
+ */
+export interface Backend extends AsyncDisposable {
+  readonly kind: BackendKind;
+  /** Refuses with `FailedPrecondition` or `InvalidArgument` what this node cannot enforce. Reads the host, changes nothing. */
+  check(spec: SandboxSpec): Promise<void>;
+  /** Idempotent on `spec.id`. If it rejects, nothing of the sandbox is left on the node. Resolves when the agent listens. */
+  create(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle>;
+  /** The agent of a live sandbox. Rejects with `SandboxLost` when it is dead. */
+  connect(handle: Handle, signal: AbortSignal): Promise<GuestLink>;
+  /** Reattaches after an edge restart; `undefined` when the sandbox did not survive. */
+  recover(handle: Handle): Promise<Handle | undefined>;
+  /** Ends every process of the sandbox and frees its compute; its files stay. Safe in every state, and safe twice. */
+  kill(id: SandboxId): Promise<void>;
+  /** Removes everything that carries the id. Safe in every state, without a handle, and safe twice. */
+  destroy(id: SandboxId): Promise<void>;
+  usage(handle: Handle): Promise<Usage>;
+  /** What really exists on the node, by resource class: ids found, of live and dead sandboxes alike. */
+  inventory(): Promise<Inventory>;
+}
+
+/** Where the edge puts a sandbox: what must be unique on the node. */
+export interface Place {
+  /** Index of the sandbox's own range of user ids; unique among live sandboxes. */
+  readonly slot: number;
+}
+
+export interface Handle {
+  readonly version: 1;
+  readonly id: SandboxId;
+  /** JSON that only the backend reads. */
+  readonly opaque: Readonly<Record<string, unknown>>;
+}
+
+export interface Usage {
+  readonly cpuMs: number;
+  readonly memoryBytes: number;
+  readonly memoryPeakBytes: number;
+  /** Processes of the sandbox killed because it had no memory left, since creation. */
+  readonly oomKills: number;
+  readonly pids: number;
+}
+
+/** The classes of things a sandbox may leave behind. */
+export const RESOURCE_CLASSES = [
+  "processes",
+  "cgroups",
+  "mounts",
+  "network-namespaces",
+  "uppers",
+  "run-directories",
+] as const;
+export type ResourceClass = (typeof RESOURCE_CLASSES)[number];
+export type Inventory = Readonly<Record<ResourceClass, ReadonlySet<string>>>;

@@ -1,0 +1,53 @@
+/** Time as an argument: daemons get `systemClock`, tests one they move by hand. */
+export interface Clock {
+  /** Wall time, milliseconds since 1970. */
+  now(): number;
+  /** Runs `action` once, `delayMs` from now, unless disposed before. Never keeps the process alive. */
+  after(delayMs: number, action: () => void): Disposable;
+}
+
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  after(delayMs, action) {
+    // setTimeout fires at once for delays of more than 2^31 - 1 ms.
+    const timer = setTimeout(action, Math.min(delayMs, 2 ** 31 - 1));
+    timer.unref();
+    return { [Symbol.dispose]: () => clearTimeout(timer) };
+  },
+};
+
+/** A clock that stands still until `advance` is called; due actions run in the order of their time. */
+export class ManualClock implements Clock {
+  #nowMs: number;
+  #due: { readonly atMs: number; readonly action: () => void }[] = [];
+
+  constructor(startMs = 1_700_000_000_000) {
+    this.#nowMs = startMs;
+  }
+
+  now(): number {
+    return this.#nowMs;
+  }
+
+  after(delayMs: number, action: () => void): Disposable {
+    const entry = { atMs: this.#nowMs + delayMs, action };
+    this.#due.push(entry);
+    return {
+      [Symbol.dispose]: () => {
+        this.#due = this.#due.filter((other) => other !== entry);
+      },
+    };
+  }
+
+  advance(byMs: number): void {
+    const endMs = this.#nowMs + byMs;
+    for (;;) {
+      const next = this.#due.filter((entry) => entry.atMs <= endMs).sort((a, b) => a.atMs - b.atMs)[0];
+      if (next === undefined) break;
+      this.#due = this.#due.filter((entry) => entry !== next);
+      this.#nowMs = next.atMs;
+      next.action();
+    }
+    this.#nowMs = endMs;
+  }
+}

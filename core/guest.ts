@@ -1,0 +1,98 @@
+import type { ExitStatus, FileType, OutputStream } from "#core/sandbox.ts";
+
+/**
+ * The agent inside a sandbox, as the edge sees it: the same for containers and virtual machines.
+ *
+ * Everything the agent runs is a *task*: a program, or one file operation carried out by a short-lived process of the
+ * agent with the rights of the sandbox. A task has a number chosen by the edge, an input stream, two output streams and an
+ * end. It lives in the agent, not in the connection: it goes on when the connection breaks, its unacknowledged output is
+ * kept, and a new link picks it up by number and offset. Nothing the edge has not acknowledged is ever dropped, and the
+ * agent buffers no more than its window: a reader that stops stalls the writer, as a pipe does.
+ */
+export interface GuestLink {
+  readonly hello: GuestHello;
+  /** Resolves when the connection is gone, however it went. */
+  readonly closed: Promise<void>;
+  /** Starts a task. Rejects with `CommandNotFound`, `CommandNotExecutable`, `InvalidArgument` (user, cwd), `SandboxLimit`. */
+  start(number: number, task: TaskSpec, sink: TaskSink): Promise<{ readonly pid: number }>;
+  /** Every task the agent knows, ended ones included until they are forgotten. */
+  list(): Promise<readonly TaskReport[]>;
+  /** Takes over the output of a task that `list` named, from what `sink` has already. */
+  attach(number: number, from: Readonly<Record<OutputStream, number>>, sink: TaskSink): void;
+  /** Resolves when the agent has room for more. `offset` makes a repeated write harmless. */
+  writeStdin(number: number, offset: number, bytes: Uint8Array): Promise<void>;
+  closeStdin(number: number): void;
+  signal(number: number, signal: number, scope: "leader" | "group"): void;
+  /** Tells the agent that output up to `offset` is safe; it may send more. */
+  acknowledge(number: number, stream: OutputStream, offset: number): void;
+  /** Drops the task: kills it when it runs, forgets it when it has ended. */
+  forget(number: number): void;
+  /** Rejects when no answer comes within `timeoutMs`. */
+  ping(timeoutMs: number): Promise<void>;
+  close(): void;
+}
+
+export interface GuestHello {
+  readonly protocol: number;
+  /** Random, made when the agent started: tells a restarted agent from the same one. */
+  readonly bootId: string;
+  readonly pid: number;
+}
+
+/** Who is told what a task does. Calls come in order; `end` is the last, after all output written before the leader's end. */
+export interface TaskSink {
+  output(stream: OutputStream, offset: number, bytes: Uint8Array): void;
+  /** Nobody in the sandbox holds the stream any more. May come after `end` when a background child holds it. */
+  ended(stream: OutputStream, offset: number): void;
+  end(status: TaskEnd): void;
+}
+
+/** The leader's end. The link knows nothing of memory limits: the edge turns a SIGKILL into `out-of-memory`. */
+export interface TaskEnd extends Omit<ExitStatus, "cause"> {
+  readonly cause: "exited" | "signaled" | "timeout";
+}
+
+export interface TaskReport {
+  readonly number: number;
+  readonly pid: number;
+  readonly end: TaskEnd | undefined;
+  /** First byte of each stream that the agent still holds, and one past the last it has read. */
+  readonly streams: Readonly<Record<OutputStream, { readonly from: number; readonly to: number }>>;
+}
+
+export interface TaskSpec {
+  readonly action: TaskAction;
+  /** `name`, `uid`, `name:group` or `uid:gid`, looked up in the sandbox. */
+  readonly user: string;
+  readonly cwd: string;
+  /** The whole environment: nothing is inherited. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly stdin: "none" | "pipe";
+  readonly timeLimitMs: number | undefined;
+}
+
+/** Paths are absolute, inside the sandbox, as bytes. File actions end with `code` 0 or the errno that stopped them. */
+export type TaskAction =
+  | { readonly type: "exec"; readonly argv: readonly Uint8Array[] }
+  /** Writes the bytes to stdout. `length` undefined: to the end. */
+  | { readonly type: "read"; readonly path: Uint8Array; readonly offset: number; readonly length: number | undefined }
+  /** Replaces the file by what comes on stdin, atomically, when stdin is closed properly; else leaves the old one. */
+  | { readonly type: "write"; readonly path: Uint8Array; readonly mode: number; readonly parents: boolean }
+  /** Writes directory entries to stdout in the coding of `decodeEntries`. */
+  | { readonly type: "list"; readonly path: Uint8Array }
+  | { readonly type: "stat"; readonly path: Uint8Array }
+  | { readonly type: "mkdir"; readonly path: Uint8Array; readonly mode: number; readonly parents: boolean }
+  /** `recursive` removes trees and never follows a link; without it only files and empty directories go. */
+  | { readonly type: "remove"; readonly path: Uint8Array; readonly recursive: boolean };
+
+/** One entry as `list` and `stat` report it. */
+export interface GuestEntry {
+  readonly name: Uint8Array;
+  readonly type: FileType;
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
+  readonly size: number;
+  readonly mtimeMs: number;
+  readonly target: Uint8Array | undefined;
+}

@@ -1,0 +1,51 @@
+import { randomBytes } from "node:crypto";
+import { SandboxError } from "#core/errors.ts";
+
+/** `s<edge>-<random>`: a lower-case DNS label that names the owning edge, so that any apiserver routes it. */
+export type SandboxId = string & { readonly __brand: "SandboxId" };
+/** `c<random>`, unique within its sandbox. */
+export type CommandId = string & { readonly __brand: "CommandId" };
+/** A short lower-case label, at most 16 characters: it becomes part of every sandbox id of that edge. */
+export type EdgeId = string & { readonly __brand: "EdgeId" };
+
+const EDGE = /^[a-z0-9]{1,16}$/;
+const SANDBOX = /^s([a-z0-9]{1,16})-([a-z0-9]{16})$/;
+const COMMAND = /^c[a-z0-9]{12}$/;
+
+export function parseEdgeId(text: string): EdgeId {
+  if (!EDGE.test(text)) {
+    throw new SandboxError("InvalidArgument", `edge id ${JSON.stringify(text)} is not 1 to 16 of a-z and 0-9`);
+  }
+  return text as EdgeId;
+}
+
+export function newSandboxId(edge: EdgeId): SandboxId {
+  return `s${edge}-${randomLabel(16)}` as SandboxId;
+}
+
+export function newCommandId(): CommandId {
+  return `c${randomLabel(12)}` as CommandId;
+}
+
+/** Throws `NotFound` for text that cannot be a sandbox id: nothing can exist under it. */
+export function parseSandboxId(text: string): SandboxId {
+  if (!SANDBOX.test(text)) throw new SandboxError("NotFound", `no sandbox ${JSON.stringify(text.slice(0, 80))}`);
+  return text as SandboxId;
+}
+
+export function parseCommandId(text: string): CommandId {
+  if (!COMMAND.test(text)) throw new SandboxError("NotFound", `no command ${JSON.stringify(text.slice(0, 80))}`);
+  return text as CommandId;
+}
+
+export function edgeOf(id: SandboxId): EdgeId {
+  return id.slice(1, id.indexOf("-")) as EdgeId;
+}
+
+/** Base 32 without padding: 5 random bits a character. */
+function randomLabel(length: number): string {
+  const alphabet = "abcdefghijklmnopqrstuvwxyz234567";
+  let label = "";
+  for (const byte of randomBytes(length)) label += alphabet[byte & 31];
+  return label;
+}

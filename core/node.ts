@@ -1,0 +1,155 @@
+import type { ResourceClass } from "#core/backend.ts";
+import type { CommandId, EdgeId, SandboxId } from "#core/ids.ts";
+import type {
+  BackendKind,
+  CommandInfo,
+  CommandSpec,
+  FileInfo,
+  Lifetime,
+  OutputStream,
+  SandboxInfo,
+  SandboxSpec,
+} from "#core/sandbox.ts";
+
+/**
+ * The node API: what a control plane may ask of an edge. The edge implements it, `edge/server.ts` serves it over a framed
+ * connection, `control/nodes/` is its client; one suite holds for all three.
+ *
+ * Every call takes a signal; a deadline travels with it. Calls reject with `SandboxError`s. Streams are async iterables
+ * with back-pressure from end to end. What concerns one sandbox is done in the order in which it arrived.
+ */
+export interface Node {
+  info(signal: AbortSignal): Promise<NodeInfo>;
+  /** Resolves when ready. Idempotent on `spec.id`. `NodeFull` when the node cannot take it: nothing is left then. */
+  create(spec: SandboxSpec, signal: AbortSignal): Promise<SandboxInfo>;
+  inspect(id: SandboxId, signal: AbortSignal): Promise<SandboxInfo>;
+  list(filter: SandboxFilter, signal: AbortSignal): Promise<readonly SandboxInfo[]>;
+  /** Moves the time limits of a live sandbox. */
+  extend(id: SandboxId, lifetime: Lifetime, signal: AbortSignal): Promise<SandboxInfo>;
+  /** Resolves when nothing of it is left. Succeeds in every state, for unknown ids too. */
+  destroy(id: SandboxId, signal: AbortSignal): Promise<void>;
+
+  /** Starts a command; waits up to `waitMs` for its end and then returns with its first output, to save short commands a call. */
+  startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult>;
+  listCommands(id: SandboxId, signal: AbortSignal): Promise<readonly CommandInfo[]>;
+  /** The command, at its end or after `waitMs`, whichever is first. */
+  waitCommand(id: SandboxId, command: CommandId, waitMs: number, signal: AbortSignal): Promise<CommandInfo>;
+  /** To the leader's process group. Success, and no effect, when it has ended. */
+  signalCommand(id: SandboxId, command: CommandId, signalName: string, signal: AbortSignal): Promise<void>;
+  /** Feeds stdin from `offset` on; bytes already taken are skipped. `close` ends the stream after the last byte. */
+  writeStdin(
+    id: SandboxId,
+    command: CommandId,
+    input: StdinWrite,
+    signal: AbortSignal,
+  ): Promise<{ readonly offset: number }>;
+  /** Chunks from `offset` on; with `follow` until the stream ends. A gap before a chunk shows in its offset. */
+  readOutput(id: SandboxId, command: CommandId, read: OutputRead, signal: AbortSignal): AsyncIterable<OutputChunk>;
+
+  readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncIterable<Uint8Array>;
+  /** Atomic: the old file stays until all bytes have arrived. */
+  writeFile(
+    id: SandboxId,
+    write: FileWrite,
+    bytes: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<FileWritten>;
+  /** Entries of a directory, without `.` and `..`, links as links. */
+  listFiles(id: SandboxId, target: FileTarget, signal: AbortSignal): AsyncIterable<FileInfo>;
+  stat(id: SandboxId, target: FileTarget, signal: AbortSignal): Promise<FileInfo>;
+  makeDirectory(
+    id: SandboxId,
+    target: FileTarget & { readonly mode: number; readonly parents: boolean },
+    signal: AbortSignal,
+  ): Promise<void>;
+  remove(id: SandboxId, target: FileTarget & { readonly recursive: boolean }, signal: AbortSignal): Promise<void>;
+
+  /** What exists against what should, by class. */
+  resources(signal: AbortSignal): Promise<readonly ResourceCount[]>;
+}
+
+export interface NodeInfo {
+  readonly edge: EdgeId;
+  readonly version: string;
+  readonly startedAtMs: number;
+  readonly backends: readonly BackendKind[];
+  readonly capacity: NodeAmounts;
+  /** Promised to live sandboxes. */
+  readonly promised: NodeAmounts;
+  readonly sandboxes: number;
+  /** Creations under way. */
+  readonly creating: number;
+}
+
+export interface NodeAmounts {
+  readonly cpus: number;
+  readonly memoryMiB: number;
+  readonly sandboxes: number;
+}
+
+export interface SandboxFilter {
+  readonly project?: string;
+  readonly labels?: Readonly<Record<string, string>>;
+}
+
+export interface RunWait {
+  readonly waitMs: number;
+  /** Most bytes of each stream to return with the answer. */
+  readonly inlineBytes: number;
+}
+
+export interface CommandResult {
+  readonly command: CommandInfo;
+  /** The first `inlineBytes` of each stream, present when the command ended within `waitMs`. */
+  readonly output: Readonly<Record<OutputStream, Uint8Array>> | undefined;
+}
+
+export interface StdinWrite {
+  readonly offset: number;
+  readonly bytes: AsyncIterable<Uint8Array>;
+  readonly close: boolean;
+}
+
+export interface OutputRead {
+  readonly stream: OutputStream;
+  readonly offset: number;
+  readonly follow: boolean;
+  /** The command may not run ahead of this reader by more than the cap: nothing is dropped while it reads. */
+  readonly hold: boolean;
+}
+
+export interface OutputChunk {
+  readonly offset: number;
+  readonly bytes: Uint8Array;
+}
+
+export interface FileTarget {
+  /** Absolute, as bytes. */
+  readonly path: Uint8Array;
+  readonly user: string | undefined;
+}
+
+export interface FileRead extends FileTarget {
+  readonly offset: number;
+  readonly length: number | undefined;
+}
+
+export interface FileWrite extends FileTarget {
+  readonly mode: number;
+  /** Makes missing parent directories. */
+  readonly parents: boolean;
+}
+
+export interface FileWritten {
+  readonly size: number;
+  /** Hex, of the bytes the edge passed on. */
+  readonly sha256: string;
+}
+
+export interface ResourceCount {
+  readonly class: ResourceClass;
+  readonly expected: number;
+  readonly found: number;
+  /** Ids that exist and should not, at most 20. */
+  readonly surplus: readonly string[];
+}

@@ -1,0 +1,155 @@
+import type { CommandId, SandboxId } from "#core/ids.ts";
+import type { SandboxState } from "#core/lifecycle.ts";
+
+export const BACKEND_KINDS = ["container", "fake"] as const;
+export type BackendKind = (typeof BACKEND_KINDS)[number];
+
+export const ARTIFACT_KINDS = ["base", "workspace", "toolkit"] as const;
+export type ArtifactKind = (typeof ARTIFACT_KINDS)[number];
+
+/** One read-only EROFS layer, named by the SHA-256 of its image: `sha256:<64 hex>`. */
+export type LayerDigest = string & { readonly __brand: "LayerDigest" };
+
+/** Limits of one sandbox. The node enforces each or refuses it by name; none is ever ignored. */
+export interface Resources {
+  /** Processor time as a multiple of one core; fractions allowed. */
+  readonly cpus: number;
+  readonly memoryMiB: number;
+  /** Swap on top of the memory. */
+  readonly swapMiB: number;
+  /** Processes and threads of everything the agent starts. */
+  readonly pids: number;
+  /** Bytes the sandbox may write; `undefined` means that the volume alone bounds it. */
+  readonly diskMiB: number | undefined;
+}
+
+/** What a create leaves unsaid. The reply echoes what is in force. */
+export const DEFAULT_RESOURCES: Resources = { cpus: 1, memoryMiB: 512, swapMiB: 0, pids: 512, diskMiB: undefined };
+
+export interface Rlimit {
+  readonly soft: number;
+  readonly hard: number;
+}
+export const RLIMIT_NAMES = ["core", "cpu", "data", "fsize", "memlock", "nofile", "nproc", "stack"] as const;
+export type RlimitName = (typeof RLIMIT_NAMES)[number];
+
+/** What an artifact says about running in it; later parts of an environment override earlier ones. */
+export interface ImageConfig {
+  readonly env: Readonly<Record<string, string>>;
+  readonly user: string | undefined;
+  readonly workdir: string | undefined;
+}
+
+/** Time limits of a sandbox, enforced by its node. Zero or less is refused; `undefined` means no limit. */
+export interface Lifetime {
+  /** Counts while nothing runs in it and nobody talks to it. */
+  readonly idleTimeoutMs: number | undefined;
+  /** Counts from creation. */
+  readonly maxLifetimeMs: number | undefined;
+}
+
+/** Everything a node needs to make one sandbox. References are resolved: digests, no names. */
+export interface SandboxSpec {
+  readonly id: SandboxId;
+  readonly project: string;
+  readonly backend: BackendKind;
+  /** Lowest first: the base's layers, then the workspace's, then each toolkit's. */
+  readonly layers: readonly LayerDigest[];
+  readonly config: ImageConfig;
+  readonly hostname: string;
+  readonly env: Readonly<Record<string, string>>;
+  /** Who commands run as unless they say otherwise: a name or a number, optionally `user:group`. */
+  readonly user: string;
+  readonly workdir: string;
+  readonly resources: Resources;
+  readonly rlimits: Readonly<Partial<Record<RlimitName, Rlimit>>>;
+  readonly lifetime: Lifetime;
+  readonly labels: Readonly<Record<string, string>>;
+  /** What the user asked for (`debian:latest`, …), for people to read. */
+  readonly origin: {
+    readonly base: string;
+    readonly workspace: string | undefined;
+    readonly toolkits: readonly string[];
+  };
+}
+
+/** What a node tells about a sandbox. */
+export interface SandboxInfo {
+  readonly spec: SandboxSpec;
+  readonly state: SandboxState;
+  /** Rises with every change of state: compare generations, never clocks. */
+  readonly generation: number;
+  readonly createdAtMs: number;
+  readonly readyAtMs: number | undefined;
+  readonly lastActivityAtMs: number;
+  /** Why it is `failed` or on its way out, in words. */
+  readonly reason: string | undefined;
+  readonly runningCommands: number;
+}
+
+/** How a command ended. There is no default: each is observed. */
+export type ExitCause = "exited" | "signaled" | "timeout" | "out-of-memory" | "sandbox-stopped" | "agent-lost";
+
+export interface ExitStatus {
+  readonly cause: ExitCause;
+  /** Present exactly when the leader exited by itself. */
+  readonly code: number | undefined;
+  /** `SIGKILL`, …: present exactly when a signal ended the leader. */
+  readonly signal: string | undefined;
+  readonly wallMs: number;
+  readonly cpuMs: number;
+  readonly maxRssKiB: number;
+}
+
+export type OutputStream = "stdout" | "stderr";
+
+export interface StreamInfo {
+  /** Bytes the command wrote so far. */
+  readonly seen: number;
+  /** Bytes of those that can be read back. */
+  readonly kept: number;
+  /** True when bytes in the middle were dropped to hold the cap. */
+  readonly truncated: boolean;
+  /** True when nobody in the sandbox holds the stream any more. */
+  readonly ended: boolean;
+}
+
+/** A program to run. Text is UTF-8; bytes that are not go as `Uint8Array`. */
+export interface CommandSpec {
+  readonly argv: readonly (string | Uint8Array)[];
+  /** Added to, and overriding, the sandbox's environment. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly cwd: string | undefined;
+  readonly user: string | undefined;
+  readonly stdin: "none" | "pipe";
+  readonly timeLimitMs: number | undefined;
+  /** Bytes of each stream that stay readable; the middle of more is dropped and counted. */
+  readonly outputCapBytes: number | undefined;
+  readonly idempotencyKey: string | undefined;
+}
+
+export interface CommandInfo {
+  readonly id: CommandId;
+  readonly argv: readonly (string | Uint8Array)[];
+  /** Process id as seen inside the sandbox. */
+  readonly pid: number;
+  readonly startedAtMs: number;
+  readonly status: ExitStatus | undefined;
+  readonly stdout: StreamInfo;
+  readonly stderr: StreamInfo;
+}
+
+export type FileType = "file" | "directory" | "symlink" | "fifo" | "socket" | "character-device" | "block-device";
+
+export interface FileInfo {
+  /** The entry's own name, as bytes: Linux names need not be UTF-8. */
+  readonly name: Uint8Array;
+  readonly type: FileType;
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
+  readonly size: number;
+  readonly mtimeMs: number;
+  /** Where a symbolic link points, unresolved. */
+  readonly target: Uint8Array | undefined;
+}

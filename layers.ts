@@ -1,0 +1,68 @@
+/**
+ * Who may import whom: the folder table of `docs/design/architecture.md` as data.
+ *
+ * `tools/check-layers.ts` compares every import of the tree with it and fails on the first one it does not allow. The
+ * longest matching prefix names the layer of a file. A layer may always import itself.
+ */
+export const LAYERS: Readonly<Record<string, readonly string[]>> = {
+  core: [],
+  api: ["core"],
+  "guest/protocol": ["core"],
+  host: ["core"],
+  images: ["core", "host"],
+  "backends/fake": ["core"],
+  "backends/container": ["core", "host", "guest/protocol", "images"],
+  edge: ["core"],
+  control: ["core", "api", "images"],
+  "client/sdk": ["api"],
+  "client/cli": ["client/sdk"],
+  bin: [
+    "core",
+    "api",
+    "host",
+    "images",
+    "backends/container",
+    "backends/fake",
+    "edge",
+    "control",
+    "client/sdk",
+    "client/cli",
+  ],
+  bench: [
+    "core",
+    "api",
+    "host",
+    "images",
+    "backends/container",
+    "backends/fake",
+    "edge",
+    "control",
+    "client/sdk",
+    "client/cli",
+    "bin",
+    "guest/protocol",
+  ],
+  tests: [
+    "core",
+    "api",
+    "host",
+    "images",
+    "backends/container",
+    "backends/fake",
+    "edge",
+    "control",
+    "client/sdk",
+    "client/cli",
+    "bin",
+    "guest/protocol",
+  ],
+  tools: [],
+};
+
+/** Layers that may be imported for their types only: nothing of them runs in the importer. */
+export const TYPE_ONLY: Readonly<Record<string, readonly string[]>> = {
+  "client/sdk": ["api"],
+};
+
+/** Built-in modules that reach outside the process. A layer that is absent here may import any of them. */
+export const PURE_LAYERS: readonly string[] = ["core", "control/placement"];
