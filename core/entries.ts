@@ -1,0 +1,130 @@
+import { SandboxError } from "#core/errors.ts";
+import type { GuestEntry } from "#core/guest.ts";
+import type { FileType } from "#core/sandbox.ts";
+
+/**
+ * How the agent codes directory entries: the output of `list` is a sequence of records, that of `stat` exactly one.
+ *
+ * All integers are little-endian, nothing is padded, records follow each other without a gap:
+ *
+ *     offset  size  field
+ *          0     4  u32  length of what follows this field: 36 + nameLength + targetLength, at most 4386
+ *          4     1  u8   type: 0 file, 1 directory, 2 symlink, 3 fifo, 4 socket, 5 character device, 6 block device
+ *          5     1  u8   zero
+ *          6     2  u16  nameLength, at most 255
+ *          8     4  u32  mode: the permission bits only, at most 07777
+ *         12     4  u32  uid, as seen in the sandbox
+ *         16     4  u32  gid, as seen in the sandbox
+ *         20     8  u64  size in bytes, below 2^63
+ *         28     8  i64  time of the last change of the contents, milliseconds since 1970, rounded down
+ *         36     2  u16  targetLength, at most 4095; zero unless the type is symlink
+ *         38     2  u16  zero
+ *         40     -  name, then target: bytes, no terminator
+ *
+ * `list` gives the entries in the order of the directory, without `.` and `..`; a name is never empty there. `stat` gives as
+ * name the last component of the path it was asked for, and an empty name for `/`. Neither follows a final link.
+ * The records come from a process inside the sandbox, so the reader trusts nothing: it holds at most one record that is not
+ * complete, and any byte that breaks the rules above ends the reading.
+ */
+const TYPES: readonly FileType[] = [
+  "file",
+  "directory",
+  "symlink",
+  "fifo",
+  "socket",
+  "character-device",
+  "block-device",
+];
+const PREFIX_BYTES = 4;
+const FIXED_BYTES = 36;
+/** NAME_MAX of Linux. */
+const NAME_LIMIT = 255;
+/** PATH_MAX of Linux without its terminator: no link can point further. */
+const TARGET_LIMIT = 4095;
+const RECORD_LIMIT = FIXED_BYTES + NAME_LIMIT + TARGET_LIMIT;
+
+/** One record as bytes. Throws a plain `Error` for an entry that the coding cannot carry. */
+export function encodeEntry(entry: GuestEntry): Uint8Array {
+  const target = entry.target ?? new Uint8Array();
+  if (entry.name.length > NAME_LIMIT || target.length > TARGET_LIMIT) throw new Error("entry too long to encode");
+  const body = FIXED_BYTES + entry.name.length + target.length;
+  const bytes = new Uint8Array(PREFIX_BYTES + body);
+  const view = new DataView(bytes.buffer);
+  view.setUint32(0, body, true);
+  view.setUint8(4, TYPES.indexOf(entry.type));
+  view.setUint16(6, entry.name.length, true);
+  view.setUint32(8, entry.mode, true);
+  view.setUint32(12, entry.uid, true);
+  view.setUint32(16, entry.gid, true);
+  view.setBigUint64(20, BigInt(entry.size), true);
+  view.setBigInt64(28, BigInt(Math.floor(entry.mtimeMs)), true);
+  view.setUint16(36, target.length, true);
+  bytes.set(entry.name, PREFIX_BYTES + FIXED_BYTES);
+  bytes.set(target, PREFIX_BYTES + FIXED_BYTES + entry.name.length);
+  return bytes;
+}
+
+/** Reads records out of chunks that may be cut anywhere. */
+export class EntryDecoder {
+  #rest: Uint8Array = new Uint8Array();
+
+  /** The records completed by `chunk`. Throws `Internal` at the first byte that breaks the coding. */
+  push(chunk: Uint8Array): GuestEntry[] {
+    const bytes = this.#rest.length === 0 ? chunk : join(this.#rest, chunk);
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    const entries: GuestEntry[] = [];
+    let at = 0;
+    while (bytes.length - at >= PREFIX_BYTES) {
+      const body = view.getUint32(at, true);
+      if (body < FIXED_BYTES || body > RECORD_LIMIT) throw malformed(`a record of ${body} bytes`);
+      if (bytes.length - at < PREFIX_BYTES + body) break;
+      entries.push(decodeRecord(bytes, view, at, body));
+      at += PREFIX_BYTES + body;
+    }
+    this.#rest = bytes.slice(at);
+    return entries;
+  }
+
+  /** Throws `Internal` when a record was cut short. */
+  end(): void {
+    if (this.#rest.length > 0) throw malformed("a record that was cut short");
+  }
+}
+
+function decodeRecord(bytes: Uint8Array, view: DataView, at: number, body: number): GuestEntry {
+  const type = TYPES[view.getUint8(at + 4)];
+  const nameLength = view.getUint16(at + 6, true);
+  const targetLength = view.getUint16(at + 36, true);
+  const mode = view.getUint32(at + 8, true);
+  if (type === undefined || view.getUint8(at + 5) !== 0 || view.getUint16(at + 38, true) !== 0) {
+    throw malformed("an unknown type");
+  }
+  if (nameLength > NAME_LIMIT || targetLength > TARGET_LIMIT || FIXED_BYTES + nameLength + targetLength !== body) {
+    throw malformed("lengths that do not add up");
+  }
+  if (mode > 0o7777 || (type !== "symlink" && targetLength > 0) || view.getUint32(at + 24, true) >= 2 ** 31) {
+    throw malformed("a field out of range");
+  }
+  const nameAt = at + PREFIX_BYTES + FIXED_BYTES;
+  return {
+    name: bytes.slice(nameAt, nameAt + nameLength),
+    type,
+    mode,
+    uid: view.getUint32(at + 12, true),
+    gid: view.getUint32(at + 16, true),
+    size: view.getUint32(at + 24, true) * 2 ** 32 + view.getUint32(at + 20, true),
+    mtimeMs: view.getInt32(at + 32, true) * 2 ** 32 + view.getUint32(at + 28, true),
+    target: type === "symlink" ? bytes.slice(nameAt + nameLength, nameAt + nameLength + targetLength) : undefined,
+  };
+}
+
+function join(head: Uint8Array, tail: Uint8Array): Uint8Array {
+  const bytes = new Uint8Array(head.length + tail.length);
+  bytes.set(head);
+  bytes.set(tail, head.length);
+  return bytes;
+}
+
+function malformed(what: string): SandboxError {
+  return new SandboxError("Internal", `the sandbox listed files in a coding that is not ours: ${what}`);
+}
