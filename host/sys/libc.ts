@@ -1,0 +1,74 @@
+import { createRequire } from "node:module";
+import { constants } from "node:os";
+import { getSystemErrorMap } from "node:util";
+
+/** What a libc call takes. `buffer` is memory the kernel reads or fills; `null` is a null pointer. */
+export type CType = "int" | "long" | "ulong" | "text" | "buffer";
+export type CValue = number | bigint | string | Uint8Array | null;
+
+const C_TYPES: Readonly<Record<CType, string>> = {
+  int: "int",
+  long: "long",
+  ulong: "ulong",
+  text: "const char *",
+  buffer: "void *",
+};
+
+/** A failed libc call, shaped as Node's own system errors are. */
+export class SystemError extends Error {
+  readonly code: string;
+  /** Negative, as in Node's errors. */
+  readonly errno: number;
+  readonly syscall: string;
+
+  constructor(errno: number, syscall: string) {
+    const code = errorCode(errno);
+    super(`${code}: ${getSystemErrorMap().get(-errno)?.[1] ?? "system error"}, ${syscall}`);
+    this.name = "SystemError";
+    this.code = code;
+    this.errno = -errno;
+    this.syscall = syscall;
+  }
+}
+
+/**
+ * A synchronous libc function that returns -1 and sets errno on failure; that becomes a thrown `SystemError`. The library
+ * is loaded at the first call, so that importing a module of `host/sys` costs nothing. `label` names the call in errors
+ * where the libc symbol is only `syscall`. Results are C's `int`.
+ */
+export function libcFunction<const Args extends readonly CValue[]>(
+  symbol: string,
+  types: { readonly [K in keyof Args]: CType },
+  label = symbol,
+): (...args: Args) => number {
+  let native: NativeFunction | undefined;
+  return (...args) => {
+    native ??= loadFunction(symbol, types);
+    const result = Number(native.call(...args));
+    if (result === -1) throw new SystemError(native.errno(), label);
+    return result;
+  };
+}
+
+/** `ENOENT` for 2. Node's own table lacks some (`EDQUOT`); a number without a name is `E<number>`. */
+export function errorCode(errno: number): string {
+  for (const [name, value] of Object.entries(constants.errno)) if (value === errno) return name;
+  return `E${errno}`;
+}
+
+interface NativeFunction {
+  call(...args: readonly CValue[]): number | bigint;
+  errno(): number;
+}
+
+function loadFunction(symbol: string, types: readonly CType[]): NativeFunction {
+  const koffi = createRequire(import.meta.url)("koffi") as typeof import("koffi");
+  // The process itself: libc is linked into it already, whatever its file is called on this distribution.
+  const call = koffi.load(null).func(
+    symbol,
+    // Declared as C declares them: a -1 read as `long` would be 4294967295.
+    "int",
+    types.map((type) => C_TYPES[type]),
+  );
+  return { call: (...args) => call(...args), errno: () => koffi.errno() };
+}

@@ -1,0 +1,23 @@
+import { readFileSync } from "node:fs";
+import { hasCode } from "#core/errors.ts";
+
+/**
+ * When a process started, in clock ticks since boot: with the pid it names a process for good. `undefined` when there is
+ * none, or only a zombie that waits for its parent.
+ */
+export function processStartTicks(pid: number): number | undefined {
+  const stat = readStat(pid);
+  // The name in parentheses may itself hold spaces and parentheses: fields count from the last one.
+  const fields = stat?.slice(stat.lastIndexOf(")") + 2).split(" ");
+  if (fields === undefined || fields[0] === "Z" || fields[0] === "X") return undefined;
+  return Number(fields[19]);
+}
+
+function readStat(pid: number): string | undefined {
+  try {
+    return readFileSync(`/proc/${pid}/stat`, "latin1");
+  } catch (error) {
+    if (hasCode(error, "ENOENT", "ESRCH")) return undefined;
+    throw error;
+  }
+}
