@@ -1,0 +1,218 @@
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, afterEach, beforeEach, describe, test } from "node:test";
+import { type CgroupPlan, type Cgroups, openCgroups } from "./cgroups.ts";
+import { processesOf } from "./kill.ts";
+import { type Controller, type NodeTree, readLayout, unifiedOf } from "./layout.ts";
+import { readUsage } from "./usage.ts";
+
+const LIMITS = { cpus: 0.5, memoryMiB: 16, swapMiB: 0, pids: 8 };
+const newNode = () => `test${randomBytes(4).toString("hex")}`;
+
+describe("cgroups of this host", () => {
+  let node: string;
+  let cgroups: Cgroups;
+
+  beforeEach(async () => {
+    node = newNode();
+    cgroups = await openCgroups(node);
+  });
+  afterEach(async () => {
+    for (const id of cgroups.list()) {
+      await cgroups.kill(id);
+      await cgroups.remove(id);
+    }
+    await cgroups[Symbol.asyncDispose]();
+    const left = cgroups.layout.hierarchies.filter((tree) => existsSync(join(tree.mount, "dsec", node)));
+    assert.deepEqual(left, [], "nothing of the node may stay");
+  });
+
+  test("every write of a plan is taken by the kernel and reads back", () => {
+    const plan = cgroups.plan("s1-a", LIMITS);
+    make(plan);
+    const value = (file: string) => {
+      const dir = plan.find((part) => existsSync(join(part.dir, file)))?.dir;
+      return dir === undefined ? undefined : readFileSync(join(dir, file), "utf8").trim();
+    };
+    const v1 = cgroups.layout.mode !== "v2";
+    assert.equal(value(v1 ? "memory.limit_in_bytes" : "memory.max"), String(16 << 20));
+    assert.equal(value(v1 ? "cpu.cfs_quota_us" : "cpu.max")?.split(" ")[0], "50000");
+    assert.equal(value("pids.max"), "8");
+  });
+
+  test("kill ends every process, forks included, and remove leaves nothing", async () => {
+    const plan = cgroups.plan("s1-a", { ...LIMITS, memoryMiB: 256, pids: 100 });
+    make(plan);
+    await runIn(plan, "for i in 1 2 3 4 5 6 7 8; do (sleep 1000 & sleep 1000) & done; echo up; wait");
+    assert.ok(processesOf(plan[0]?.dir ?? "").length >= 9);
+    assert.ok(cgroups.usage("s1-a").pids >= 9);
+    await cgroups.kill("s1-a");
+    assert.deepEqual(
+      plan.flatMap((part) => processesOf(part.dir)),
+      [],
+    );
+    assert.deepEqual([...cgroups.list()], ["s1-a"]);
+    await cgroups.remove("s1-a");
+    assert.equal(cgroups.list().size, 0);
+  });
+
+  test("kill and remove are safe twice and for unknown ids", async () => {
+    make(cgroups.plan("s1-a", LIMITS));
+    for (const id of ["s1-a", "s1-a", "s1-unknown"]) {
+      await cgroups.kill(id);
+      await cgroups.remove(id);
+    }
+    assert.deepEqual(cgroups.usage("s1-unknown"), {
+      cpuMs: 0,
+      memoryBytes: 0,
+      memoryPeakBytes: 0,
+      oomKills: 0,
+      pids: 0,
+    });
+  });
+
+  test("remove waits for processes that are dying", async () => {
+    const plan = cgroups.plan("s1-a", LIMITS);
+    make(plan);
+    const child = await runIn(plan, "echo up; exec sleep 1000");
+    const removed = cgroups.remove("s1-a");
+    child.kill("SIGKILL");
+    await removed;
+    assert.equal(cgroups.list().size, 0);
+  });
+
+  test("remove takes cgroups made below along", async () => {
+    const plan = cgroups.plan("s1-a", LIMITS);
+    make(plan);
+    for (const part of plan) mkdirSync(join(part.dir, "a", "b"), { recursive: true });
+    await cgroups.remove("s1-a");
+    assert.equal(cgroups.list().size, 0);
+  });
+
+  test("a process over the memory limit is killed, counted, and alone", async () => {
+    const plan = cgroups.plan("s1-a", { ...LIMITS, cpus: 2 });
+    make(plan);
+    const child = await runIn(plan, "echo up; head -c 67108864 /dev/zero | tail -c 67108864 >/dev/null; exit 3");
+    const [code] = await once(child, "exit");
+    assert.notEqual(code, 0);
+    const usage = cgroups.usage("s1-a");
+    assert.ok(usage.oomKills >= 1, `oom kills: ${usage.oomKills}`);
+    assert.ok(usage.memoryPeakBytes > 8 << 20 && usage.memoryPeakBytes <= 16 << 20, `peak ${usage.memoryPeakBytes}`);
+    assert.ok(usage.cpuMs > 0);
+  });
+
+  test("a process over the pids limit cannot fork", async () => {
+    const plan = cgroups.plan("s1-a", { ...LIMITS, pids: 3 });
+    make(plan);
+    const child = await runIn(plan, "echo up; sleep 1000 & sleep 1000 & sleep 1000 & sleep 1000 & wait");
+    const [code] = await once(child, "exit");
+    assert.notEqual(code, 0);
+  });
+
+  test("agents live outside the sandboxes and are no sandbox", async () => {
+    const child = spawn("sleep", ["1000"]);
+    await once(child, "spawn");
+    cgroups.joinAgents(child.pid ?? 0);
+    const lines = readFileSync(`/proc/${child.pid}/cgroup`, "utf8");
+    const hits = lines.split("\n").filter((line) => line.endsWith(`/dsec/${node}/agents`));
+    assert.equal(hits.length, cgroups.layout.hierarchies.length);
+    assert.equal(cgroups.list().size, 0);
+    const exited = once(child, "exit");
+    child.kill("SIGKILL");
+    await exited;
+  });
+
+  test("two nodes see only their own sandboxes, and closing one leaves the other's", async () => {
+    const other = await openCgroups(newNode());
+    const plan = other.plan("s2-b", LIMITS);
+    make(plan);
+    make(cgroups.plan("s1-a", LIMITS));
+    assert.deepEqual([[...cgroups.list()], [...other.list()]], [["s1-a"], ["s2-b"]]);
+    await other[Symbol.asyncDispose]();
+    assert.ok(plan.every((part) => existsSync(part.dir)));
+    await other.remove("s2-b");
+    await other[Symbol.asyncDispose]();
+  });
+
+  test("a node that comes back finds the sandboxes of the one before", async () => {
+    make(cgroups.plan("s1-a", LIMITS));
+    await cgroups[Symbol.asyncDispose]();
+    cgroups = await openCgroups(node);
+    assert.deepEqual([...cgroups.list()], ["s1-a"]);
+  });
+});
+
+describe("a v2 host, as a tree of plain files", () => {
+  const root = mkdtempSync(join(tmpdir(), "dsec-cgroup2-"));
+  after(() => rmSync(root, { recursive: true }));
+  const controllers: ReadonlySet<Controller> = new Set(["cpu", "memory", "pids"]);
+  const layout = { mode: "v2", hierarchies: [{ version: 2, mount: root, controllers }] } as const;
+
+  test("controllers are handed down once at every level, then agents weigh most", async () => {
+    const dirs = [root, join(root, "dsec"), join(root, "dsec", "one")];
+    mkdirSync(join(root, "dsec", "one", "agents"), { recursive: true });
+    for (const dir of dirs) writeFileSync(join(dir, "cgroup.subtree_control"), dir === root ? "cpu memory\n" : "\n");
+    for (const file of ["cpu.max", "memory.swap.max"]) writeFileSync(join(root, "dsec", "one", "agents", file), "max");
+    const cgroups = await openCgroups("one", layout);
+    const written = dirs.map((dir) => readFileSync(join(dir, "cgroup.subtree_control"), "utf8"));
+    assert.deepEqual(written, ["+pids", "+cpu +memory +pids", "+cpu +memory +pids"]);
+    assert.equal(readFileSync(join(root, "dsec", "one", "agents", "cpu.weight"), "utf8"), "10000");
+    assert.deepEqual(cgroups.features, { controllers, cpuQuota: true, swapLimit: true, swapAvoidable: true });
+    assert.deepEqual(
+      cgroups.plan("s1-a", LIMITS).map((part) => part.dir),
+      [join(root, "dsec", "one", "s1-a")],
+    );
+  });
+
+  test("a tree that cannot hand controllers down is refused by its path, and nothing of the node stays", async (t) => {
+    const unified = unifiedOf(readLayout());
+    if (unified === undefined || unified.controllers.size > 0) return t.skip("needs a v2 tree without controllers");
+    const node = newNode();
+    const tree = { version: 2, mount: unified.mount, controllers } as const;
+    await assert.rejects(openCgroups(node, { mode: "v2", hierarchies: [tree] }), {
+      kind: "FailedPrecondition",
+      message: `cgroup ${unified.mount} does not hand down cpu, memory, pids`,
+    });
+    assert.equal(existsSync(join(unified.mount, "dsec", node)), false);
+  });
+
+  test("a host without cgroups is refused with what to do", async () => {
+    await assert.rejects(openCgroups("one", readLayout([])), { kind: "FailedPrecondition", hint: /cgroup2/ });
+  });
+
+  test("counters come from the v2 files", () => {
+    const files: Record<string, string> = {
+      "/x/cpu.stat": "usage_usec 1500\nuser_usec 9\n",
+      "/x/memory.current": "4096\n",
+      "/x/memory.peak": "8192\n",
+      "/x/memory.events": "low 0\noom 3\noom_kill 2\n",
+      "/x/pids.current": "5\n",
+    };
+    const trees: readonly NodeTree[] = [{ tree: layout.hierarchies[0], dir: "/x" }];
+    assert.deepEqual(
+      readUsage(trees, (file) => files[file] ?? ""),
+      { cpuMs: 1.5, memoryBytes: 4096, memoryPeakBytes: 8192, oomKills: 2, pids: 5 },
+    );
+  });
+});
+
+/** Makes what the launcher would. */
+function make(plan: readonly CgroupPlan[]): void {
+  for (const part of plan) {
+    mkdirSync(part.dir);
+    for (const [file, value] of part.writes) writeFileSync(join(part.dir, file), value, { flag: "r+" });
+  }
+}
+
+/** A shell that joins the cgroups before it runs the script; resolves at its first output. */
+async function runIn(plan: readonly CgroupPlan[], script: string): Promise<ChildProcess> {
+  const join = plan.map((part) => `echo 0 > ${part.dir}/cgroup.procs`).join(" && ");
+  const child = spawn("sh", ["-c", `${join} && ${script}`], { stdio: ["ignore", "pipe", "ignore"] });
+  await once(child.stdout, "data");
+  return child;
+}

@@ -1,0 +1,130 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import { prepareTrees, readFeatures, removeTrees } from "./host.ts";
+import { killCgroup } from "./kill.ts";
+import { type CgroupLayout, type NodeTree, readLayout } from "./layout.ts";
+import { type CgroupFeatures, type CgroupLimits, type CgroupWrite, checkLimits, limitWrites } from "./limits.ts";
+import { removeCgroup } from "./remove.ts";
+import { subdirectories } from "./tree.ts";
+import { type CgroupUsage, readUsage } from "./usage.ts";
+
+/** One cgroup that the launcher makes: the writes in order, then processes may join. */
+export interface CgroupPlan {
+  readonly dir: string;
+  readonly writes: readonly CgroupWrite[];
+  /** Whether the sandbox's spawner moves itself into it. */
+  readonly handOver: boolean;
+}
+
+/**
+ * The cgroups of one node: `<mount>/dsec/<node>/<sandbox id>` in every tree that a sandbox needs, and `agents` beside
+ * them. Two nodes of one machine never touch each other's. Keeps nothing in memory about sandboxes.
+ */
+export interface Cgroups extends AsyncDisposable {
+  readonly layout: CgroupLayout;
+  readonly features: CgroupFeatures;
+  /** Throws `FailedPrecondition` for what this host cannot enforce. */
+  check(limits: CgroupLimits): void;
+  /** What the launcher has to make for a sandbox. Changes nothing; runs `check`. */
+  plan(id: string, limits: CgroupLimits): readonly CgroupPlan[];
+  /** Moves a process (the launcher, whose children are agents) to where agents live. */
+  joinAgents(pid: number): void;
+  /** Ends every process of a sandbox's cgroups; resolves when none is left. Safe twice, and for unknown ids. */
+  kill(id: string): Promise<void>;
+  /** Removes a sandbox's cgroups, which must have no live process. Safe twice, and for unknown ids. */
+  remove(id: string): Promise<void>;
+  /** Zeros for what is not there. */
+  usage(id: string): CgroupUsage;
+  /** Ids that have a cgroup in any tree. */
+  list(): ReadonlySet<string>;
+}
+
+/** Where agents live. No sandbox can have this name: sandbox ids carry a dash. */
+const AGENTS = "agents";
+
+/** A node name becomes a directory name. */
+const NODE_NAME = /^[a-z0-9][a-z0-9-]{0,31}$/;
+
+/**
+ * Looks at the host and makes the node's own (empty) cgroups. Throws `FailedPrecondition` when the host has no usable
+ * cgroups. Disposing removes them again, as far as no sandbox lives in them.
+ */
+export async function openCgroups(node: string, layout: CgroupLayout = readLayout()): Promise<Cgroups> {
+  if (!NODE_NAME.test(node)) throw new Error(`node name ${JSON.stringify(node)} cannot name a cgroup`);
+  if (layout.mode === "none") {
+    throw new SandboxError("FailedPrecondition", "this host has no cgroups mounted", {
+      hint: "mount cgroup2 at /sys/fs/cgroup",
+    });
+  }
+  const dirs = layout.hierarchies.map((tree) => ({ tree, dir: join(tree.mount, "dsec", node) }));
+  try {
+    await prepareTrees(dirs, AGENTS);
+  } catch (error) {
+    await removeTrees(dirs, AGENTS);
+    throw error;
+  }
+  return new NodeCgroups(layout, readFeatures(dirs, AGENTS), dirs);
+}
+
+class NodeCgroups implements Cgroups {
+  readonly layout: CgroupLayout;
+  readonly features: CgroupFeatures;
+  readonly #trees: readonly NodeTree[];
+
+  constructor(layout: CgroupLayout, features: CgroupFeatures, trees: readonly NodeTree[]) {
+    this.layout = layout;
+    this.features = features;
+    this.#trees = trees;
+  }
+
+  check(limits: CgroupLimits): void {
+    checkLimits(limits, this.features);
+  }
+
+  plan(id: string, limits: CgroupLimits): readonly CgroupPlan[] {
+    this.check(limits);
+    return this.#trees.map(({ tree, dir }) => ({
+      dir: join(dir, id),
+      writes: limitWrites(tree, limits, this.features),
+      handOver: true,
+    }));
+  }
+
+  joinAgents(pid: number): void {
+    for (const { dir } of this.#trees) writeFileSync(join(dir, AGENTS, "cgroup.procs"), String(pid));
+  }
+
+  async kill(id: string): Promise<void> {
+    await killCgroup(this.#dirs(id));
+  }
+
+  async remove(id: string): Promise<void> {
+    await Promise.all(this.#dirs(id).map(({ dir }) => removeCgroup(dir)));
+  }
+
+  usage(id: string): CgroupUsage {
+    return readUsage(this.#dirs(id), readOrEmpty);
+  }
+
+  list(): ReadonlySet<string> {
+    return new Set(this.#trees.flatMap(({ dir }) => subdirectories(dir)).filter((name) => name !== AGENTS));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await removeTrees(this.#trees, AGENTS);
+  }
+
+  #dirs(id: string): readonly NodeTree[] {
+    return this.#trees.map(({ tree, dir }) => ({ tree, dir: join(dir, id) }));
+  }
+}
+
+function readOrEmpty(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    if (hasCode(error, "ENOENT", "ENODEV", "EOPNOTSUPP")) return "";
+    throw error;
+  }
+}
