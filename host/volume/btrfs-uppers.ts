@@ -1,0 +1,149 @@
+import { chownSync, mkdirSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import { MNT, unmount } from "#host/sys/mount.ts";
+import {
+  createSubvolume,
+  destroyQuotaGroup,
+  destroySubvolume,
+  enableQuotas,
+  limitSubvolume,
+  quotaGroups,
+  quotaUsage,
+  subvolumeId,
+  withDirectory,
+} from "./btrfs.ts";
+import type { Upper, UpperOptions, Volume } from "./volume.ts";
+
+const MIB = 1024 * 1024;
+
+/** The kernel reserves up to a mebibyte of a group for the structures of one operation: below this, the first mkdir fails. */
+const MIN_LIMIT_BYTES = 4 * MIB;
+
+/** Dropped groups are looked at again a few at a time, so that no removal pays for all. */
+const STALE_PER_REMOVAL = 2;
+
+/** The group of the file system's own top. */
+const TOP_GROUP = 5n;
+
+/** Uppers as subvolumes of a mounted btrfs. Switches its quotas on and drops groups that a killed node left. */
+export function openBtrfsUppers(path: string): Volume {
+  withDirectory(path, enableQuotas);
+  const volume = new BtrfsUppers(path);
+  volume.sweepGroups();
+  return volume;
+}
+
+class BtrfsUppers implements Volume {
+  readonly kind = "btrfs";
+  readonly supportsLimits = true;
+  readonly reason = undefined;
+  readonly #path: string;
+  /** Groups of dropped subvolumes. Kernels before 6.11 leave them for us; losing this list costs only a sweep at the next start. */
+  #stale: bigint[] = [];
+
+  constructor(path: string) {
+    this.#path = path;
+  }
+
+  checkLimit(limitBytes: number | undefined): void {
+    if (limitBytes === undefined || limitBytes >= MIN_LIMIT_BYTES) return;
+    throw new SandboxError("InvalidArgument", `a disk limit of ${limitBytes / MIB} MiB is too small`, {
+      hint: `give ${MIN_LIMIT_BYTES / MIB} MiB or more: the file system's own structures count`,
+    });
+  }
+
+  createUpper(id: string, options: UpperOptions): Upper {
+    this.checkLimit(options.limitBytes);
+    try {
+      withDirectory(this.#path, (fd) => createSubvolume(fd, id));
+    } catch (error) {
+      throw creationError(id, error);
+    }
+    try {
+      return this.#fill(join(this.#path, id), options);
+    } catch (error) {
+      withDirectory(this.#path, (fd) => destroySubvolume(fd, id));
+      throw creationError(id, error);
+    }
+  }
+
+  async removeUpper(id: string): Promise<void> {
+    try {
+      withDirectory(this.#path, (fd) => {
+        const group = withDirectory(join(this.#path, id), subvolumeId);
+        destroySubvolume(fd, id);
+        this.#stale.push(group);
+        this.#dropStale(fd);
+      });
+    } catch (error) {
+      if (!hasCode(error, "ENOENT")) throw error;
+    }
+  }
+
+  list(): ReadonlySet<string> {
+    return new Set(readdirSync(this.#path));
+  }
+
+  usage(id: string): number | undefined {
+    try {
+      return withDirectory(join(this.#path, id), (fd) => quotaUsage(fd, subvolumeId(fd)));
+    } catch (error) {
+      if (hasCode(error, "ENOENT")) return undefined;
+      throw error;
+    }
+  }
+
+  /** Drops groups whose subvolume is gone. */
+  sweepGroups(): void {
+    withDirectory(this.#path, (fd) => {
+      const live = new Set([TOP_GROUP]);
+      for (const id of this.list()) live.add(withDirectory(join(this.#path, id), subvolumeId));
+      for (const group of quotaGroups(fd).keys()) if (!live.has(group)) this.#stale.push(group);
+      this.#stale = this.#stale.filter((group) => !destroyQuotaGroup(fd, group));
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.list().size > 0) return;
+    try {
+      unmount(this.#path);
+    } catch (error) {
+      if (!hasCode(error, "EBUSY")) throw error;
+      // Somebody looks into it: it goes when they do.
+      unmount(this.#path, MNT.DETACH);
+    }
+  }
+
+  #fill(root: string, options: UpperOptions): Upper {
+    const upper = { upperDir: join(root, "upper"), workDir: join(root, "work") };
+    for (const dir of [upper.upperDir, upper.workDir]) {
+      mkdirSync(dir, { mode: 0o755 });
+      chownSync(dir, options.uid, options.uid);
+    }
+    const { limitBytes } = options;
+    if (limitBytes !== undefined) withDirectory(root, (fd) => limitSubvolume(fd, limitBytes));
+    return upper;
+  }
+
+  #dropStale(fd: number): void {
+    for (let n = 0; n < STALE_PER_REMOVAL; n += 1) {
+      const [oldest] = this.#stale;
+      // Subvolumes are cleaned up in their order: behind one that is in use, all are.
+      if (oldest === undefined || !destroyQuotaGroup(fd, oldest)) return;
+      this.#stale.shift();
+    }
+  }
+}
+
+function creationError(id: string, error: unknown): SandboxError {
+  if (hasCode(error, "EEXIST"))
+    return new SandboxError("AlreadyExists", `${id} has an upper already`, { cause: error });
+  if (hasCode(error, "ENOSPC", "EDQUOT")) {
+    return new SandboxError("StorageFull", "the volume of the node is full", {
+      cause: error,
+      hint: "destroy sandboxes, or enlarge the volume",
+    });
+  }
+  return new SandboxError("Internal", `making the upper of ${id}`, { cause: error });
+}

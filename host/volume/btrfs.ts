@@ -1,0 +1,158 @@
+import { closeSync, constants, openSync } from "node:fs";
+import { hasCode } from "#core/errors.ts";
+import { ioctl, ioctlRequest } from "#host/sys/ioctl.ts";
+
+/** `f_type` of statfs(2). */
+export const BTRFS_MAGIC = 0x9123683e;
+
+const BTRFS = 0x94;
+const VOL_ARGS_BYTES = 4096;
+const RESIZE = ioctlRequest("write", BTRFS, 3, VOL_ARGS_BYTES);
+const SUBVOL_CREATE = ioctlRequest("write", BTRFS, 14, VOL_ARGS_BYTES);
+const SNAP_DESTROY = ioctlRequest("write", BTRFS, 15, VOL_ARGS_BYTES);
+const TREE_SEARCH = ioctlRequest("both", BTRFS, 17, 4096);
+const INO_LOOKUP = ioctlRequest("both", BTRFS, 18, 4096);
+const QUOTA_CTL = ioctlRequest("both", BTRFS, 40, 16);
+const QGROUP_CREATE = ioctlRequest("write", BTRFS, 42, 16);
+const QGROUP_LIMIT = ioctlRequest("read", BTRFS, 43, 48);
+
+const QUOTA_ENABLE = 1n;
+const QUOTA_ENABLE_SIMPLE = 4n;
+const LIMIT_MAX_REFERENCED = 1n;
+const QUOTA_TREE = 8n;
+const QGROUP_INFO_KEY = 242;
+const FIRST_FREE_OBJECTID = 256n;
+
+/** How bytes of a subvolume are counted. `simple` costs nothing per write; `full` follows every shared extent. */
+export type QuotaMode = "simple" | "full";
+
+/** Runs an action on an open directory. */
+export function withDirectory<T>(path: string, action: (fd: number) => T): T {
+  const fd = openSync(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
+  try {
+    return action(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Makes an empty subvolume. Throws `EEXIST`, `ENOSPC`, … */
+export function createSubvolume(parentFd: number, name: string): void {
+  ioctl(parentFd, SUBVOL_CREATE, volArgs(name));
+}
+
+/** Drops a subvolume with all that is in it; the space comes back in the background. Throws `ENOENT`. */
+export function destroySubvolume(parentFd: number, name: string): void {
+  ioctl(parentFd, SNAP_DESTROY, volArgs(name));
+}
+
+/** Grows the file system to the end of its device. */
+export function growFilesystem(fd: number): void {
+  ioctl(fd, RESIZE, volArgs("max"));
+}
+
+/** Id of the subvolume that holds an open directory: the id of its quota group as well. */
+export function subvolumeId(fd: number): bigint {
+  const args = Buffer.alloc(4096);
+  args.writeBigUInt64LE(FIRST_FREE_OBJECTID, 8);
+  ioctl(fd, INO_LOOKUP, args);
+  return args.readBigUInt64LE(0);
+}
+
+/** Switches quotas on, simple ones where the kernel (6.7) has them. Harmless when some are on already. */
+export function enableQuotas(fd: number): QuotaMode {
+  for (const [mode, command] of [
+    ["simple", QUOTA_ENABLE_SIMPLE],
+    ["full", QUOTA_ENABLE],
+  ] as const) {
+    const args = Buffer.alloc(16);
+    args.writeBigUInt64LE(command, 0);
+    try {
+      ioctl(fd, QUOTA_CTL, args);
+      return mode;
+    } catch (error) {
+      if (mode === "full" || !hasCode(error, "EINVAL", "ENOTTY", "EOPNOTSUPP", "EEXIST")) throw error;
+    }
+  }
+  throw new Error("unreachable: the last mode returns or throws");
+}
+
+/** Bounds the bytes, metadata included, of the subvolume that holds an open directory. */
+export function limitSubvolume(fd: number, limitBytes: number): void {
+  // qgroupid 0 is the group of the subvolume itself.
+  const args = Buffer.alloc(48);
+  args.writeBigUInt64LE(LIMIT_MAX_REFERENCED, 8);
+  args.writeBigUInt64LE(BigInt(limitBytes), 16);
+  ioctl(fd, QGROUP_LIMIT, args);
+}
+
+/** Removes the quota group of a dropped subvolume; false while the kernel still needs it. */
+export function destroyQuotaGroup(fd: number, id: bigint): boolean {
+  const args = Buffer.alloc(16);
+  args.writeBigUInt64LE(id, 8);
+  try {
+    ioctl(fd, QGROUP_CREATE, args);
+    return true;
+  } catch (error) {
+    if (hasCode(error, "EBUSY")) return false;
+    if (hasCode(error, "ENOENT", "ENOTCONN")) return true;
+    throw error;
+  }
+}
+
+/** Bytes by quota group; empty when quotas are off. */
+export function quotaGroups(fd: number): ReadonlyMap<bigint, number> {
+  const groups = new Map<bigint, number>();
+  for (let from = 0n; ; ) {
+    const page = searchGroups(fd, from);
+    for (const [id, bytes] of page) groups.set(id, bytes);
+    const last = page.at(-1);
+    if (last === undefined) return groups;
+    from = last[0] + 1n;
+  }
+}
+
+/** Bytes that a quota group counts now; `undefined` when there is no such group. */
+export function quotaUsage(fd: number, id: bigint): number | undefined {
+  const first = searchGroups(fd, id)[0];
+  return first?.[0] === id ? first[1] : undefined;
+}
+
+/** One page of the quota tree's info items, from a group id on. */
+function searchGroups(fd: number, from: bigint): readonly (readonly [bigint, number])[] {
+  const args = Buffer.alloc(4096);
+  const max = 2n ** 64n - 1n;
+  // struct btrfs_ioctl_search_key: tree, object, offset and transaction ranges, types, number of items.
+  for (const [index, value] of [QUOTA_TREE, 0n, 0n, from, max, 0n, max].entries()) {
+    args.writeBigUInt64LE(value, index * 8);
+  }
+  args.writeUInt32LE(QGROUP_INFO_KEY, 56);
+  args.writeUInt32LE(QGROUP_INFO_KEY, 60);
+  args.writeUInt32LE(4096, 64);
+  try {
+    ioctl(fd, TREE_SEARCH, args);
+  } catch (error) {
+    if (hasCode(error, "ENOENT")) return [];
+    throw error;
+  }
+  return parseGroups(args);
+}
+
+function parseGroups(args: Buffer): readonly (readonly [bigint, number])[] {
+  const groups: (readonly [bigint, number])[] = [];
+  let at = 104;
+  for (let left = args.readUInt32LE(64); left > 0; left -= 1) {
+    // struct btrfs_ioctl_search_header: transid, objectid, offset, type, len; then the item itself.
+    const length = args.readUInt32LE(at + 28);
+    groups.push([args.readBigUInt64LE(at + 16), Number(args.readBigUInt64LE(at + 32 + 8))]);
+    at += 32 + length;
+  }
+  return groups;
+}
+
+/** `struct btrfs_ioctl_vol_args`: an unused descriptor, then the name. */
+function volArgs(name: string): Uint8Array {
+  const args = Buffer.alloc(VOL_ARGS_BYTES);
+  args.write(name, 8, "utf8");
+  return args;
+}

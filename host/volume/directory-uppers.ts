@@ -1,0 +1,64 @@
+import { chownSync, mkdirSync, readdirSync } from "node:fs";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import { removeTree } from "./remove-tree.ts";
+import type { Upper, UpperOptions, Volume } from "./volume.ts";
+
+/** Uppers as plain directories below `<dataDir>/uppers`: works everywhere, limits nothing. */
+export async function openDirectoryUppers(dataDir: string, reason: string): Promise<Volume> {
+  const path = join(dataDir, "uppers");
+  await mkdir(path, { recursive: true, mode: 0o711 });
+  return new DirectoryUppers(path, reason);
+}
+
+class DirectoryUppers implements Volume {
+  readonly kind = "directory";
+  readonly supportsLimits = false;
+  readonly reason: string;
+  readonly #path: string;
+
+  constructor(path: string, reason: string) {
+    this.#path = path;
+    this.reason = reason;
+  }
+
+  checkLimit(limitBytes: number | undefined): void {
+    if (limitBytes === undefined) return;
+    throw new SandboxError("FailedPrecondition", "this node cannot enforce the disk limit", {
+      hint: this.reason,
+      details: { limit: "disk limit" },
+    });
+  }
+
+  createUpper(id: string, options: UpperOptions): Upper {
+    this.checkLimit(options.limitBytes);
+    const root = join(this.#path, id);
+    const upper = { upperDir: join(root, "upper"), workDir: join(root, "work") };
+    try {
+      for (const dir of [root, upper.upperDir, upper.workDir]) mkdirSync(dir);
+    } catch (error) {
+      if (hasCode(error, "EEXIST"))
+        throw new SandboxError("AlreadyExists", `${id} has an upper already`, { cause: error });
+      if (hasCode(error, "ENOSPC", "EDQUOT"))
+        throw new SandboxError("StorageFull", "the node's disk is full", { cause: error });
+      throw error;
+    }
+    for (const dir of [upper.upperDir, upper.workDir]) chownSync(dir, options.uid, options.uid);
+    return upper;
+  }
+
+  async removeUpper(id: string): Promise<void> {
+    await removeTree(join(this.#path, id));
+  }
+
+  list(): ReadonlySet<string> {
+    return new Set(readdirSync(this.#path));
+  }
+
+  usage(): undefined {
+    return undefined;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {}
+}

@@ -1,0 +1,57 @@
+import { openBtrfsUppers } from "./btrfs-uppers.ts";
+import { openDirectoryUppers } from "./directory-uppers.ts";
+import { mountImage } from "./image.ts";
+
+/**
+ * Where sandboxes write: one *upper* for each, made of the two directories that overlay needs. With a quota-bearing volume
+ * an upper has a limit of its own, so that a full sandbox gets ENOSPC or EDQUOT alone. Nothing is kept in memory that a
+ * restarted node would miss: uppers are found by `list`.
+ */
+export interface Volume extends AsyncDisposable {
+  readonly kind: "btrfs" | "directory";
+  readonly supportsLimits: boolean;
+  /** Why limits are not supported, for people. */
+  readonly reason: string | undefined;
+  /**
+   * Makes an empty upper owned by `uid`. Throws `InvalidArgument` for a limit below the least that works, `FailedPrecondition`
+   * for any where limits are not supported, `AlreadyExists`, `StorageFull`. What it throws for leaves nothing.
+   */
+  createUpper(id: string, options: UpperOptions): Upper;
+  /** Removes an upper and everything in it. Safe twice, and for unknown ids. Never follows what the sandbox left there. */
+  removeUpper(id: string): Promise<void>;
+  /** Throws what `createUpper` would throw for this limit. */
+  checkLimit(limitBytes: number | undefined): void;
+  list(): ReadonlySet<string>;
+  /** Bytes that an upper holds, file system structures included; `undefined` when nobody counts them. */
+  usage(id: string): number | undefined;
+}
+
+export interface UpperOptions {
+  /** Owner of the sandbox's root directory, user and group. */
+  readonly uid: number;
+  readonly limitBytes: number | undefined;
+}
+
+export interface Upper {
+  readonly upperDir: string;
+  readonly workDir: string;
+}
+
+export interface VolumeOptions {
+  /** Holds the volume's image; survives a reboot. */
+  readonly dataDir: string;
+  /** Holds the mount. */
+  readonly runDir: string;
+  /** Size of the image, which is sparse. 0 asks for a plain directory. An existing image grows, and never shrinks. */
+  readonly sizeMiB: number;
+}
+
+/**
+ * Opens the node's volume: a btrfs image, adopted when it is mounted already; a plain directory where this host cannot have
+ * one. Disposing unmounts it when no upper is left in it.
+ */
+export async function openVolume(options: VolumeOptions): Promise<Volume> {
+  if (options.sizeMiB === 0) return openDirectoryUppers(options.dataDir, "the size of the volume is set to 0");
+  const mounted = await mountImage(options);
+  return "reason" in mounted ? openDirectoryUppers(options.dataDir, mounted.reason) : openBtrfsUppers(mounted.path);
+}
