@@ -35,6 +35,7 @@ export interface Place {
   readonly slot: number;
 }
 
+/** How a backend finds a sandbox again. The edge stores it and hands it back, unread. */
 export interface Handle {
   readonly version: 1;
   readonly id: SandboxId;
@@ -42,6 +43,7 @@ export interface Handle {
   readonly opaque: Readonly<Record<string, unknown>>;
 }
 
+/** What a sandbox takes from its node, counted from its creation. */
 export interface Usage {
   readonly cpuMs: number;
   readonly memoryBytes: number;
@@ -61,4 +63,5 @@ export const RESOURCE_CLASSES = [
   "run-directories",
 ] as const;
 export type ResourceClass = (typeof RESOURCE_CLASSES)[number];
+/** Ids of sandboxes by the class of resource that carries them. */
 export type Inventory = Readonly<Record<ResourceClass, ReadonlySet<string>>>;

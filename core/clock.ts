@@ -6,6 +6,7 @@ export interface Clock {
   after(delayMs: number, action: () => void): Disposable;
 }
 
+/** The clock of the machine. */
 export const systemClock: Clock = {
   now: () => Date.now(),
   after(delayMs, action) {

@@ -33,8 +33,10 @@ export const ERROR_KINDS = {
 /** When the same call may succeed: never as it is, on another node, or here after a while. */
 export type Retry = "never" | "elsewhere" | "backoff";
 export type ErrorKind = keyof typeof ERROR_KINDS;
+/** Plain facts about an error, by name. */
 export type ErrorDetails = Readonly<Record<string, string | number | boolean | readonly string[]>>;
 
+/** What an error may carry besides its kind and message. */
 export interface ErrorOptions {
   readonly hint?: string;
   readonly cause?: unknown;
@@ -80,6 +82,7 @@ export function asSandboxError(error: unknown): SandboxError {
   return new SandboxError("Internal", "an unexpected fault", { cause: error, hint: "see the node's log" });
 }
 
+/** Any thrown value in the form that crosses a wire, without its cause. */
 export function toWire(error: unknown): WireError {
   const typed = asSandboxError(error);
   return {
@@ -90,6 +93,7 @@ export function toWire(error: unknown): WireError {
   };
 }
 
+/** The error that a peer sent. A kind that this side does not know becomes `Internal`. */
 export function fromWire(wire: WireError): SandboxError {
   const kind: ErrorKind = wire.kind in ERROR_KINDS ? wire.kind : "Internal";
   return new SandboxError(kind, wire.message, {

@@ -32,6 +32,7 @@ export interface GuestLink {
   close(): void;
 }
 
+/** What an agent says of itself when a link is made. */
 export interface GuestHello {
   readonly protocol: number;
   /** Random, made when the agent started: tells a restarted agent from the same one. */
@@ -52,6 +53,7 @@ export interface TaskEnd extends Omit<ExitStatus, "cause"> {
   readonly cause: "exited" | "signaled" | "timeout";
 }
 
+/** A task as the agent knows it when it is asked. */
 export interface TaskReport {
   readonly number: number;
   readonly pid: number;
@@ -60,6 +62,7 @@ export interface TaskReport {
   readonly streams: Readonly<Record<OutputStream, { readonly from: number; readonly to: number }>>;
 }
 
+/** What to run, as whom and where, with everything resolved. */
 export interface TaskSpec {
   readonly action: TaskAction;
   /** `name`, `uid`, `name:group` or `uid:gid`, looked up in the sandbox. */

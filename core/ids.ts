@@ -12,6 +12,7 @@ const EDGE = /^[a-z0-9]{1,16}$/;
 const SANDBOX = /^s([a-z0-9]{1,16})-([a-z0-9]{16})$/;
 const COMMAND = /^c[a-z0-9]{12}$/;
 
+/** Throws `InvalidArgument` for text that is no edge id. */
 export function parseEdgeId(text: string): EdgeId {
   if (!EDGE.test(text)) {
     throw new SandboxError("InvalidArgument", `edge id ${JSON.stringify(text)} is not 1 to 16 of a-z and 0-9`);
@@ -19,10 +20,12 @@ export function parseEdgeId(text: string): EdgeId {
   return text as EdgeId;
 }
 
+/** A new id, with 80 random bits, of a sandbox that `edge` owns. */
 export function newSandboxId(edge: EdgeId): SandboxId {
   return `s${edge}-${randomLabel(16)}` as SandboxId;
 }
 
+/** A new id, with 60 random bits. */
 export function newCommandId(): CommandId {
   return `c${randomLabel(12)}` as CommandId;
 }
@@ -33,11 +36,13 @@ export function parseSandboxId(text: string): SandboxId {
   return text as SandboxId;
 }
 
+/** Throws `NotFound` for text that cannot be a command id. */
 export function parseCommandId(text: string): CommandId {
   if (!COMMAND.test(text)) throw new SandboxError("NotFound", `no command ${JSON.stringify(text.slice(0, 80))}`);
   return text as CommandId;
 }
 
+/** The edge that owns a sandbox. */
 export function edgeOf(id: SandboxId): EdgeId {
   return id.slice(1, id.indexOf("-")) as EdgeId;
 }

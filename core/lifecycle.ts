@@ -5,6 +5,7 @@ import { SandboxError } from "#core/errors.ts";
 //       └─────────┴────┬────┘
 //                 destroying ─► destroyed
 
+/** Every state a sandbox can be in, in the order of its life. */
 export const STATES = ["creating", "ready", "failed", "destroying", "destroyed"] as const;
 export type SandboxState = (typeof STATES)[number];
 
@@ -15,6 +16,7 @@ export type Verb = (typeof VERBS)[number];
 /** `ignore`: already there or on the way, answer success. `deny`: answer FailedPrecondition. */
 export type Verdict = "accept" | "ignore" | "deny";
 
+/** What each verb meets in each state. */
 // biome-ignore format: a table is read by column
 export const RULES: Readonly<Record<Verb, Readonly<Record<SandboxState, Verdict>>>> = {
   use:     { creating: "deny",   ready: "accept", failed: "deny",   destroying: "deny",   destroyed: "deny"   },
@@ -44,6 +46,7 @@ export function admit(verb: Verb, state: SandboxState, reason?: string): boolean
   return verdict === "accept";
 }
 
+/** Throws a plain `Error` for a change that the table above does not have. */
 export function assertChange(from: SandboxState, to: SandboxState): void {
   if (!CHANGES[from].includes(to)) throw new Error(`illegal change of state: ${from} to ${to}`);
 }

@@ -68,6 +68,7 @@ export interface Node {
   resources(signal: AbortSignal): Promise<readonly ResourceCount[]>;
 }
 
+/** What a node tells about itself: what placement ranks it by. */
 export interface NodeInfo {
   readonly edge: EdgeId;
   readonly version: string;
@@ -81,35 +82,41 @@ export interface NodeInfo {
   readonly creating: number;
 }
 
+/** What a node can promise, or has promised, to sandboxes. */
 export interface NodeAmounts {
   readonly cpus: number;
   readonly memoryMiB: number;
   readonly sandboxes: number;
 }
 
+/** Which sandboxes to list: those that match everything given. */
 export interface SandboxFilter {
   readonly project?: string;
   readonly labels?: Readonly<Record<string, string>>;
 }
 
+/** How long the start of a command may wait for its end, and what may come back with it. */
 export interface RunWait {
   readonly waitMs: number;
   /** Most bytes of each stream to return with the answer. */
   readonly inlineBytes: number;
 }
 
+/** A command just started, and its output when it ended in time. */
 export interface CommandResult {
   readonly command: CommandInfo;
   /** The first `inlineBytes` of each stream, present when the command ended within `waitMs`. */
   readonly output: Readonly<Record<OutputStream, Uint8Array>> | undefined;
 }
 
+/** A piece of a command's input. */
 export interface StdinWrite {
   readonly offset: number;
   readonly bytes: AsyncIterable<Uint8Array>;
   readonly close: boolean;
 }
 
+/** Which part of a command's output to read, and how. */
 export interface OutputRead {
   readonly stream: OutputStream;
   readonly offset: number;
@@ -118,34 +125,40 @@ export interface OutputRead {
   readonly hold: boolean;
 }
 
+/** Consecutive bytes of a stream; `offset` is that of the first. */
 export interface OutputChunk {
   readonly offset: number;
   readonly bytes: Uint8Array;
 }
 
+/** A path in a sandbox, and who asks for it; `user` undefined: the sandbox's own. */
 export interface FileTarget {
   /** Absolute, as bytes. */
   readonly path: Uint8Array;
   readonly user: string | undefined;
 }
 
+/** Part of a file: `length` undefined reads to its end. */
 export interface FileRead extends FileTarget {
   readonly offset: number;
   readonly length: number | undefined;
 }
 
+/** Where written bytes go. */
 export interface FileWrite extends FileTarget {
   readonly mode: number;
   /** Makes missing parent directories. */
   readonly parents: boolean;
 }
 
+/** What arrived, for the caller to compare with what it sent. */
 export interface FileWritten {
   readonly size: number;
   /** Hex, of the bytes the edge passed on. */
   readonly sha256: string;
 }
 
+/** One class of resource: what the journal expects against what the node has. */
 export interface ResourceCount {
   readonly class: ResourceClass;
   readonly expected: number;

@@ -1,9 +1,11 @@
 import type { CommandId, SandboxId } from "#core/ids.ts";
 import type { SandboxState } from "#core/lifecycle.ts";
 
+/** The backends a sandbox may ask for. */
 export const BACKEND_KINDS = ["container", "fake"] as const;
 export type BackendKind = (typeof BACKEND_KINDS)[number];
 
+/** What part of an environment an artifact is. */
 export const ARTIFACT_KINDS = ["base", "workspace", "toolkit"] as const;
 export type ArtifactKind = (typeof ARTIFACT_KINDS)[number];
 
@@ -26,10 +28,12 @@ export interface Resources {
 /** What a create leaves unsaid. The reply echoes what is in force. */
 export const DEFAULT_RESOURCES: Resources = { cpus: 1, memoryMiB: 512, swapMiB: 0, pids: 512, diskMiB: undefined };
 
+/** One limit of setrlimit(2), in the unit of its resource. */
 export interface Rlimit {
   readonly soft: number;
   readonly hard: number;
 }
+/** The limits a sandbox may set, without their RLIMIT_ prefix. */
 export const RLIMIT_NAMES = ["core", "cpu", "data", "fsize", "memlock", "nofile", "nproc", "stack"] as const;
 export type RlimitName = (typeof RLIMIT_NAMES)[number];
 
@@ -90,6 +94,7 @@ export interface SandboxInfo {
 /** How a command ended. There is no default: each is observed. */
 export type ExitCause = "exited" | "signaled" | "timeout" | "out-of-memory" | "sandbox-stopped" | "agent-lost";
 
+/** The end of a command: why, with what, and what it took. */
 export interface ExitStatus {
   readonly cause: ExitCause;
   /** Present exactly when the leader exited by itself. */
@@ -101,8 +106,10 @@ export interface ExitStatus {
   readonly maxRssKiB: number;
 }
 
+/** The two output streams of a command, never merged. */
 export type OutputStream = "stdout" | "stderr";
 
+/** How far an output stream is, in bytes from its start. */
 export interface StreamInfo {
   /** Bytes the command wrote so far. */
   readonly seen: number;
@@ -128,6 +135,7 @@ export interface CommandSpec {
   readonly idempotencyKey: string | undefined;
 }
 
+/** What a node tells about a command; `status` undefined: it runs. */
 export interface CommandInfo {
   readonly id: CommandId;
   readonly argv: readonly (string | Uint8Array)[];
@@ -139,8 +147,10 @@ export interface CommandInfo {
   readonly stderr: StreamInfo;
 }
 
+/** What stat(2) calls the format of a file. */
 export type FileType = "file" | "directory" | "symlink" | "fifo" | "socket" | "character-device" | "block-device";
 
+/** One file as a sandbox sees it, ids as inside it. */
 export interface FileInfo {
   /** The entry's own name, as bytes: Linux names need not be UTF-8. */
   readonly name: Uint8Array;
