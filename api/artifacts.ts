@@ -1,0 +1,59 @@
+import { type Static, Type } from "typebox";
+import { ARTIFACT_KINDS } from "#core/sandbox.ts";
+import { ErrorBody } from "./errors.ts";
+import { closed, Environment, oneOf } from "./values.ts";
+
+/** `name` or `name:tag`; the tag is `latest` unless said otherwise. */
+export const ArtifactName = Type.String({
+  maxLength: 255,
+  pattern: "^[a-z0-9][a-z0-9._/-]{0,126}(:[A-Za-z0-9_][A-Za-z0-9._-]{0,126})?$",
+});
+
+/** What the body of an import is. `tar`: a file tree, plain, gzip or zstd. `oci`: an image layout in a tar. */
+export const ImportQuery = closed({
+  name: ArtifactName,
+  kind: oneOf(ARTIFACT_KINDS),
+  format: Type.Optional(oneOf(["tar", "oci"])),
+});
+
+/** A Debian tree to build: a suite and packages on top of its minimal base. */
+export const BuildRequest = closed({
+  name: ArtifactName,
+  kind: Type.Optional(oneOf(ARTIFACT_KINDS)),
+  suite: Type.Optional(
+    Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$", description: "The server's default unless given." }),
+  ),
+  include: Type.Optional(Type.Array(Type.String({ pattern: "^[a-z0-9][a-z0-9+.-]{0,127}$" }), { maxItems: 1000 })),
+});
+export type BuildRequest = Static<typeof BuildRequest>;
+
+/** An environment part in the catalogue. */
+export const ArtifactView = closed({
+  name: Type.String(),
+  tag: Type.String(),
+  kind: oneOf(ARTIFACT_KINDS),
+  digest: Type.String(),
+  layers: Type.Array(Type.String()),
+  config: closed({
+    env: Environment,
+    user: Type.Optional(Type.String()),
+    workdir: Type.Optional(Type.String()),
+  }),
+  sizeBytes: Type.Number(),
+  createdAtMs: Type.Number(),
+  provenance: Type.String(),
+  project: Type.String(),
+});
+export type ArtifactView = Static<typeof ArtifactView>;
+
+/** Every artifact of the project. */
+export const ArtifactList = closed({ artifacts: Type.Array(ArtifactView) });
+export type ArtifactList = Static<typeof ArtifactList>;
+
+/** A line of a build's reply: any number of `progress`, then exactly one of the others. */
+export const BuildEvent = Type.Union([
+  closed({ progress: Type.String() }),
+  closed({ artifact: ArtifactView }),
+  ErrorBody,
+]);
+export type BuildEvent = Static<typeof BuildEvent>;

@@ -1,0 +1,101 @@
+import { type Static, Type } from "typebox";
+import { closed, DurationMs, described, Environment, oneOf, PathText, TextOrBytes, UserName } from "./values.ts";
+
+export type { OutputStream } from "#core/sandbox.ts";
+
+/** Most bytes of a stream that an answer carries inline. */
+export const MAX_INLINE_BYTES = 1024 * 1024;
+/** The longest a call waits for the end of a command; ask again after it. */
+export const MAX_WAIT_MS = 300_000;
+
+const WaitMs = Type.Integer({ minimum: 0, maximum: MAX_WAIT_MS, description: "Wait so long for the end." });
+const Offset = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER });
+
+/** What to run: either `argv` or a `shell` line for the sandbox's `/bin/sh -c`, exactly one of them. */
+export const StartCommand = closed({
+  argv: Type.Optional(Type.Array(TextOrBytes, { minItems: 1, maxItems: 100_000 })),
+  shell: Type.Optional(TextOrBytes),
+  env: Type.Optional(Environment),
+  cwd: Type.Optional(PathText),
+  user: Type.Optional(UserName),
+  stdin: Type.Optional(oneOf(["none", "pipe"])),
+  timeLimitMs: Type.Optional(described(DurationMs, "Its process group is killed after so long; its output stays.")),
+  outputCapBytes: Type.Optional(
+    Type.Integer({ minimum: 1, maximum: 2 ** 40, description: "Bytes of each stream that stay readable." }),
+  ),
+});
+export type StartCommand = Static<typeof StartCommand>;
+
+/** What may be asked of a start besides the command. */
+export const StartQuery = closed({
+  waitMs: Type.Optional(WaitMs),
+  inlineBytes: Type.Optional(Type.Integer({ minimum: 0, maximum: MAX_INLINE_BYTES })),
+});
+
+/** What may be asked of a command. */
+export const CommandQuery = closed({ waitMs: Type.Optional(WaitMs) });
+
+const StreamView = closed({
+  seen: Type.Integer({ description: "Bytes written so far." }),
+  kept: Type.Integer({ description: "Bytes of those that can be read back." }),
+  truncated: Type.Boolean({ description: "Bytes in the middle were dropped to hold the cap." }),
+  ended: Type.Boolean({ description: "Nobody in the sandbox holds the stream any more." }),
+});
+
+/** A command; `status` is there exactly when its end was observed. */
+export const CommandView = closed({
+  id: Type.String(),
+  argv: Type.Array(TextOrBytes),
+  pid: Type.Integer({ description: "As seen inside the sandbox." }),
+  startedAtMs: Type.Number(),
+  status: Type.Optional(
+    closed({
+      cause: oneOf(["exited", "signaled", "timeout", "out-of-memory", "sandbox-stopped", "agent-lost"]),
+      code: Type.Optional(Type.Integer({ description: "Present exactly when it exited by itself." })),
+      signal: Type.Optional(Type.String({ description: "Present exactly when a signal ended it." })),
+      wallMs: Type.Number(),
+      cpuMs: Type.Number(),
+      maxRssKiB: Type.Number(),
+    }),
+  ),
+  stdout: StreamView,
+  stderr: StreamView,
+});
+export type CommandView = Static<typeof CommandView>;
+
+/** The answer to a start: the command, and the first `inlineBytes` of its output when it ended within `waitMs`. */
+export const CommandReply = closed({
+  ...CommandView.properties,
+  output: Type.Optional(
+    closed({
+      stdout: Type.String({ contentEncoding: "base64" }),
+      stderr: Type.String({ contentEncoding: "base64" }),
+    }),
+  ),
+});
+export type CommandReply = Static<typeof CommandReply>;
+
+/** Every command of a sandbox, oldest first. */
+export const CommandList = closed({ commands: Type.Array(CommandView) });
+export type CommandList = Static<typeof CommandList>;
+
+/** A signal for the command's process group. */
+export const SignalCommand = closed({ signal: Type.String({ pattern: "^SIG[A-Z0-9+]{1,12}$" }) });
+export type SignalCommand = Static<typeof SignalCommand>;
+
+/** Where the body's bytes belong in the input, and whether the input ends after them. */
+export const StdinQuery = closed({ offset: Type.Optional(Offset), close: Type.Optional(Type.Boolean()) });
+
+/** One past the last byte of input that was taken. */
+export const StdinReply = closed({ offset: Type.Integer() });
+export type StdinReply = Static<typeof StdinReply>;
+
+/** Which part of an output to read. */
+export const OutputQuery = closed({
+  offset: Type.Optional(Offset),
+  follow: Type.Optional(Type.Boolean({ description: "Go on until the stream ends." })),
+  hold: Type.Optional(Type.Boolean({ description: "Hold the command back rather than drop bytes not read yet." })),
+});
+
+/** Why a reply with output ended, in its `X-Dsec-End` trailer: the stream's end, what there was, or dropped bytes ahead. */
+export type OutputEnd = "ended" | "caught-up" | "gap";

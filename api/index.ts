@@ -1,0 +1,32 @@
+export { ArtifactList, ArtifactName, ArtifactView, BuildEvent, BuildRequest, ImportQuery } from "./artifacts.ts";
+export {
+  CommandList,
+  CommandQuery,
+  CommandReply,
+  CommandView,
+  MAX_INLINE_BYTES,
+  MAX_WAIT_MS,
+  type OutputEnd,
+  OutputQuery,
+  type OutputStream,
+  SignalCommand,
+  StartCommand,
+  StartQuery,
+  StdinQuery,
+  StdinReply,
+} from "./commands.ts";
+export { ErrorBody, type ErrorDetails, type ErrorKind, type Retry } from "./errors.ts";
+export {
+  FileList,
+  FileQuery,
+  FileReadQuery,
+  FileRemoveQuery,
+  FileView,
+  FileWriteQuery,
+  FileWrittenView,
+} from "./files.ts";
+export { Health, WhoAmI } from "./identity.ts";
+export { NodeList, NodeView, ResourceCountView, ResourceList } from "./nodes.ts";
+export { type BodyOf, OPERATIONS, type Operation, type OperationName, type QueryOf } from "./operations.ts";
+export { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
+export { Environment, Labels, MAX_DURATION_MS, TextOrBytes } from "./values.ts";

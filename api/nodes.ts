@@ -1,0 +1,39 @@
+import { type Static, Type } from "typebox";
+import { RESOURCE_CLASSES } from "#core/backend.ts";
+import { BACKEND_KINDS } from "#core/sandbox.ts";
+import { closed, oneOf } from "./values.ts";
+
+const Amounts = closed({ cpus: Type.Number(), memoryMiB: Type.Number(), sandboxes: Type.Number() });
+
+/** A node as the watcher last saw it, `ageMs` ago. A `lost` one has not answered for a while. */
+export const NodeView = closed({
+  edge: Type.String(),
+  state: oneOf(["ready", "lost"]),
+  ageMs: Type.Number(),
+  reason: Type.Optional(Type.String({ description: "Why the last question got no answer." })),
+  version: Type.String(),
+  startedAtMs: Type.Number(),
+  backends: Type.Array(oneOf(BACKEND_KINDS)),
+  capacity: Amounts,
+  promised: Amounts,
+  sandboxes: Type.Integer(),
+  creating: Type.Integer(),
+});
+export type NodeView = Static<typeof NodeView>;
+
+/** Every node that was ever seen. */
+export const NodeList = closed({ nodes: Type.Array(NodeView) });
+export type NodeList = Static<typeof NodeList>;
+
+/** One class of resource on a node: what should exist, what does, and ids that should not. */
+export const ResourceCountView = closed({
+  class: oneOf(RESOURCE_CLASSES),
+  expected: Type.Integer(),
+  found: Type.Integer(),
+  surplus: Type.Array(Type.String()),
+});
+export type ResourceCountView = Static<typeof ResourceCountView>;
+
+/** Every class of resource of one node. */
+export const ResourceList = closed({ resources: Type.Array(ResourceCountView) });
+export type ResourceList = Static<typeof ResourceList>;

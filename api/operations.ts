@@ -1,0 +1,259 @@
+import { type Static, type TObject, type TSchema, Type } from "typebox";
+import { ArtifactList, ArtifactView, BuildEvent, BuildRequest, ImportQuery } from "./artifacts.ts";
+import {
+  CommandList,
+  CommandQuery,
+  CommandReply,
+  CommandView,
+  OutputQuery,
+  SignalCommand,
+  StartCommand,
+  StartQuery,
+  StdinQuery,
+  StdinReply,
+} from "./commands.ts";
+import {
+  FileList,
+  FileQuery,
+  FileReadQuery,
+  FileRemoveQuery,
+  FileView,
+  FileWriteQuery,
+  FileWrittenView,
+} from "./files.ts";
+import { Health, WhoAmI } from "./identity.ts";
+import { NodeList, ResourceList } from "./nodes.ts";
+import { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
+
+/** One call of the API: everything but what it does. The server, its OpenAPI and the docs are made from this table. */
+export interface Operation {
+  readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  /** With `{name}` for each part that varies. */
+  readonly path: string;
+  readonly summary: string;
+  readonly query: TObject;
+  /** A schema: JSON of that form. `bytes`: any bytes, streamed. `none`: nothing is read. */
+  readonly body: TSchema | "bytes" | "none";
+  readonly status: 200 | 201 | 204;
+  /** A schema: JSON of that form. `bytes`: streamed. `lines`: JSON values of `line`, one a line. */
+  readonly reply: TSchema | "bytes" | { readonly line: TSchema } | "none";
+  /** True: repeats under one Idempotency-Key header act once. */
+  readonly idempotencyKey: boolean;
+  /** True: the time limit counts from the last progress, not from the start. */
+  readonly streams: boolean;
+  /** True: needs no token. */
+  readonly open: boolean;
+}
+
+const NOTHING = Type.Object({}, { additionalProperties: false });
+const BASE = {
+  query: NOTHING,
+  body: "none",
+  status: 200,
+  reply: "none",
+  idempotencyKey: false,
+  streams: false,
+  open: false,
+} as const satisfies Partial<Operation>;
+
+const SANDBOX = "/v1/sandboxes/{id}";
+const COMMAND = `${SANDBOX}/commands/{command}` as const;
+const FILES = `${SANDBOX}/files` as const;
+
+/** Every call, by name. */
+export const OPERATIONS = {
+  health: { ...BASE, method: "GET", path: "/healthz", summary: "Is the server up?", reply: Health, open: true },
+  openApi: {
+    ...BASE,
+    method: "GET",
+    path: "/openapi.json",
+    summary: "This API as OpenAPI 3.1.",
+    reply: Type.Unknown(),
+  },
+  whoAmI: { ...BASE, method: "GET", path: "/v1/whoami", summary: "Who the token belongs to.", reply: WhoAmI },
+
+  createSandbox: {
+    ...BASE,
+    method: "POST",
+    path: "/v1/sandboxes",
+    summary: "Make a sandbox; answers when it is ready.",
+    body: CreateSandbox,
+    status: 201,
+    reply: SandboxView,
+    idempotencyKey: true,
+  },
+  listSandboxes: {
+    ...BASE,
+    method: "GET",
+    path: "/v1/sandboxes",
+    summary: "The sandboxes of the project, ordered by id.",
+    query: SandboxQuery,
+    reply: SandboxList,
+  },
+  inspectSandbox: { ...BASE, method: "GET", path: SANDBOX, summary: "One sandbox.", reply: SandboxView },
+  extendSandbox: {
+    ...BASE,
+    method: "PATCH",
+    path: SANDBOX,
+    summary: "Move its time limits.",
+    body: SandboxPatch,
+    reply: SandboxView,
+  },
+  removeSandbox: {
+    ...BASE,
+    method: "DELETE",
+    path: SANDBOX,
+    summary: "Remove it, in any state and more than once; answers when nothing of it is left.",
+    status: 204,
+  },
+
+  startCommand: {
+    ...BASE,
+    method: "POST",
+    path: `${SANDBOX}/commands`,
+    summary: "Start a command, and wait a while for its end.",
+    query: StartQuery,
+    body: StartCommand,
+    status: 201,
+    reply: CommandReply,
+    idempotencyKey: true,
+  },
+  listCommands: { ...BASE, method: "GET", path: `${SANDBOX}/commands`, summary: "Its commands.", reply: CommandList },
+  waitCommand: {
+    ...BASE,
+    method: "GET",
+    path: COMMAND,
+    summary: "One command, at its end or after `waitMs`.",
+    query: CommandQuery,
+    reply: CommandView,
+  },
+  signalCommand: {
+    ...BASE,
+    method: "POST",
+    path: `${COMMAND}/signal`,
+    summary: "Signal its process group; no effect once it has ended.",
+    body: SignalCommand,
+    status: 204,
+  },
+  writeStdin: {
+    ...BASE,
+    method: "POST",
+    path: `${COMMAND}/stdin`,
+    summary: "Feed its input from an offset on; bytes already taken are skipped.",
+    query: StdinQuery,
+    body: "bytes",
+    reply: StdinReply,
+    streams: true,
+  },
+  readOutput: {
+    ...BASE,
+    method: "GET",
+    path: `${COMMAND}/output/{stream}`,
+    summary: "Its output, stdout or stderr, from an offset on.",
+    query: OutputQuery,
+    reply: "bytes",
+    streams: true,
+  },
+
+  readFile: {
+    ...BASE,
+    method: "GET",
+    path: FILES,
+    summary: "A file's bytes.",
+    query: FileReadQuery,
+    reply: "bytes",
+    streams: true,
+  },
+  writeFile: {
+    ...BASE,
+    method: "PUT",
+    path: FILES,
+    summary: "Replace a file, atomically.",
+    query: FileWriteQuery,
+    body: "bytes",
+    reply: FileWrittenView,
+    streams: true,
+  },
+  removeFile: {
+    ...BASE,
+    method: "DELETE",
+    path: FILES,
+    summary: "Remove a file or a directory.",
+    query: FileRemoveQuery,
+    status: 204,
+  },
+  listFiles: {
+    ...BASE,
+    method: "GET",
+    path: `${FILES}/list`,
+    summary: "The entries of a directory.",
+    query: FileQuery,
+    reply: FileList,
+  },
+  statFile: { ...BASE, method: "GET", path: `${FILES}/stat`, summary: "One entry.", query: FileQuery, reply: FileView },
+  makeDirectory: {
+    ...BASE,
+    method: "POST",
+    path: `${FILES}/mkdir`,
+    summary: "Make a directory.",
+    query: FileWriteQuery,
+    status: 204,
+  },
+
+  importArtifact: {
+    ...BASE,
+    method: "POST",
+    path: "/v1/artifacts/import",
+    summary: "Turn an archive into an artifact.",
+    query: ImportQuery,
+    body: "bytes",
+    status: 201,
+    reply: ArtifactView,
+    streams: true,
+  },
+  buildArtifact: {
+    ...BASE,
+    method: "POST",
+    path: "/v1/artifacts/build",
+    summary: "Build an artifact from Debian packages.",
+    body: BuildRequest,
+    reply: { line: BuildEvent },
+    streams: true,
+  },
+  listArtifacts: { ...BASE, method: "GET", path: "/v1/artifacts", summary: "The catalogue.", reply: ArtifactList },
+  inspectArtifact: {
+    ...BASE,
+    method: "GET",
+    path: "/v1/artifacts/{name}",
+    summary: "One artifact; encode `/` and `:` of its name.",
+    reply: ArtifactView,
+  },
+  removeArtifact: {
+    ...BASE,
+    method: "DELETE",
+    path: "/v1/artifacts/{name}",
+    summary: "Take it out of the catalogue; sandboxes that use it go on.",
+    status: 204,
+  },
+
+  listNodes: { ...BASE, method: "GET", path: "/v1/nodes", summary: "The nodes, as last seen.", reply: NodeList },
+  nodeResources: {
+    ...BASE,
+    method: "GET",
+    path: "/v1/nodes/{edge}/resources",
+    summary: "What exists on a node against what should.",
+    reply: ResourceList,
+  },
+} as const satisfies Record<string, Operation>;
+
+export type OperationName = keyof typeof OPERATIONS;
+
+/** The query of a call, as its handler gets it. */
+export type QueryOf<Name extends OperationName> = Static<(typeof OPERATIONS)[Name]["query"]>;
+
+/** The JSON body of a call; undefined for calls that have none or stream it. */
+export type BodyOf<Name extends OperationName> = (typeof OPERATIONS)[Name]["body"] extends infer Body
+  ? Body extends TSchema
+    ? Static<Body>
+    : undefined
+  : never;
