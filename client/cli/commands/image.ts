@@ -1,0 +1,79 @@
+import type { ArtifactView } from "#sdk";
+import { archiveOf } from "../archive.ts";
+import { ageText, bytesText, type CliContext, print, table } from "../io.ts";
+
+/** Options of `image build`. */
+export interface BuildOptions {
+  readonly debian?: string;
+  readonly include?: string;
+}
+
+/** Builds a Debian base with progress on stderr. */
+export async function build(context: CliContext, name: string, options: BuildOptions): Promise<number> {
+  const client = await context.connect({ start: true });
+  const include = options.include?.split(",").filter((word) => word !== "");
+  const artifact = await client.artifacts.build(
+    {
+      name,
+      ...(options.debian === undefined ? {} : { suite: options.debian }),
+      ...(include === undefined ? {} : { include }),
+    },
+    { onProgress: (line) => context.io.stderr.write(`${line}\n`) },
+  );
+  print(context, artifact, () => `${titleOf(artifact)}\n`);
+  return 0;
+}
+
+/** Options of `image import`. */
+export interface ImportOptions {
+  readonly kind: ArtifactView["kind"];
+  readonly format?: "tar" | "oci";
+}
+
+/** Imports a directory, a tar, an OCI layout or an OCI archive. */
+export async function importArtifact(
+  context: CliContext,
+  source: string,
+  name: string,
+  options: ImportOptions,
+): Promise<number> {
+  const archive = archiveOf(source, options.format);
+  const client = await context.connect({ start: true });
+  const { kind } = options;
+  const artifact = await client.artifacts.import(archive.bytes, { name, kind, format: archive.format });
+  print(context, artifact, () => `${titleOf(artifact)}\n`);
+  return 0;
+}
+
+/** The catalogue. */
+export async function list(context: CliContext): Promise<number> {
+  const client = await context.connect({ start: false });
+  const artifacts = await client.artifacts.list();
+  print(context, artifacts, () => table(["NAME", "KIND", "SIZE", "LAYERS", "AGE"], artifacts.map(rowOf)));
+  return 0;
+}
+
+/** One artifact, as JSON in either form. */
+export async function info(context: CliContext, name: string): Promise<number> {
+  const client = await context.connect({ start: false });
+  const artifact = await client.artifacts.info(name);
+  context.io.stdout.write(`${JSON.stringify(artifact, undefined, context.json ? undefined : 2)}\n`);
+  return 0;
+}
+
+/** Takes artifacts out of the catalogue. */
+export async function rm(context: CliContext, names: readonly string[]): Promise<number> {
+  const client = await context.connect({ start: false });
+  for (const name of names) await client.artifacts.remove(name);
+  print(context, names, () => names.map((name) => `${name}\n`).join(""));
+  return 0;
+}
+
+function titleOf(artifact: ArtifactView): string {
+  return `${artifact.name}:${artifact.tag}`;
+}
+
+function rowOf(artifact: ArtifactView): string[] {
+  const age = ageText(Date.now() - artifact.createdAtMs);
+  return [titleOf(artifact), artifact.kind, bytesText(artifact.sizeBytes), String(artifact.layers.length), age];
+}

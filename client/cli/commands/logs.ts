@@ -1,0 +1,46 @@
+import type { Command } from "#sdk";
+import { CliError } from "../cli-error.ts";
+import type { CliContext } from "../io.ts";
+
+/** Options of `logs`. */
+export interface LogsOptions {
+  readonly follow?: boolean;
+}
+
+/** What a command wrote, its stdout to ours, its stderr to ours; the last command unless one is named. */
+export async function logs(
+  context: CliContext,
+  id: string,
+  commandId: string | undefined,
+  options: LogsOptions,
+): Promise<number> {
+  const client = await context.connect({ start: false });
+  const sandbox = client.sandboxes.use(id);
+  const last = commandId ?? (await sandbox.commands()).at(-1)?.id;
+  if (last === undefined) throw new CliError("NotFound", `nothing has run in ${id}`);
+  const command = sandbox.command(last);
+  const { stdout, stderr } = context.io;
+  const follow = options.follow === true;
+  await Promise.all([
+    copy(command, "stdout", stdout, context, follow),
+    copy(command, "stderr", stderr, context, follow),
+  ]);
+  return 0;
+}
+
+async function copy(
+  command: Command,
+  stream: "stdout" | "stderr",
+  sink: NodeJS.WritableStream,
+  context: CliContext,
+  follow: boolean,
+): Promise<void> {
+  let expected = 0;
+  for await (const { offset, bytes } of command.output(stream, { follow })) {
+    if (offset > expected) context.io.stderr.write(`dsec: ${offset - expected} bytes of ${stream} were not kept\n`);
+    expected = offset + bytes.byteLength;
+    await new Promise<void>((resolve, reject) => {
+      sink.write(bytes, (error) => (error === undefined || error === null ? resolve() : reject(error)));
+    });
+  }
+}

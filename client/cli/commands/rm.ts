@@ -1,0 +1,36 @@
+import { CliError } from "../cli-error.ts";
+import { PLATFORM_FAILURE } from "../exit-status.ts";
+import { type CliContext, print } from "../io.ts";
+
+/** Sandboxes removed at the same time: enough to keep a node busy, not enough to flood it. */
+const CONCURRENCY = 16;
+
+/** Removes sandboxes; each on its own, so that one failure stops no other. Success for those that are gone already. */
+export async function rm(
+  context: CliContext,
+  ids: readonly string[],
+  options: { readonly all?: boolean },
+): Promise<number> {
+  if ((ids.length === 0) === (options.all !== true)) {
+    throw new CliError("InvalidArgument", "name the sandboxes to remove, or say --all");
+  }
+  const client = await context.connect({ start: false });
+  const pending =
+    options.all === true ? (await Array.fromAsync(client.sandboxes.list())).map((view) => view.id) : [...ids];
+  const results: { id: string; error?: string }[] = [];
+  const worker = async () => {
+    for (let id = pending.shift(); id !== undefined; id = pending.shift()) {
+      try {
+        await client.sandboxes.remove(id);
+        results.push({ id });
+      } catch (error) {
+        results.push({ id, error: error instanceof Error ? error.message : String(error) });
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: CONCURRENCY }, worker));
+  print(context, results, () => results.map((result) => (result.error === undefined ? `${result.id}\n` : "")).join(""));
+  const failed = results.filter((result) => result.error !== undefined);
+  for (const { id, error } of failed) context.io.stderr.write(`dsec: ${id}: ${error}\n`);
+  return failed.length === 0 ? 0 : PLATFORM_FAILURE;
+}

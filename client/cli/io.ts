@@ -1,0 +1,57 @@
+import type { Readable, Writable } from "node:stream";
+import type { Client } from "#sdk";
+
+/** What a command of the CLI may touch. Everything comes in as an argument, so that nothing else is reached. */
+export interface CliContext {
+  readonly io: Io;
+  /** True: results as JSON on stdout, one document (or one a line where noted). */
+  readonly json: boolean;
+  /** The apiserver to talk to. `start` allows to start a node on this machine when nobody answers. */
+  connect(options: { readonly start: boolean }): Promise<Client>;
+}
+
+/** The process's own streams and signals. */
+export interface Io {
+  readonly stdin: Readable;
+  readonly stdout: Writable;
+  readonly stderr: Writable;
+  /** Calls back on each arrival of the signal until disposed. */
+  onSignal(name: NodeJS.Signals, action: () => void): Disposable;
+}
+
+/** Text for people or JSON for programs, whichever was asked for. */
+export function print(context: CliContext, json: unknown, text: () => string): void {
+  context.io.stdout.write(context.json ? `${JSON.stringify(json)}\n` : text());
+}
+
+/** Rows in aligned columns under a heading. Control characters of other people's names are made harmless. */
+export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {
+  const clean = [heading, ...rows.map((row) => row.map(printable))];
+  const widths = heading.map((_, column) => Math.max(...clean.map((row) => (row[column] ?? "").length)));
+  const line = (row: readonly string[]) => row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ");
+  return clean.map((row) => `${line(row).trimEnd()}\n`).join("");
+}
+
+/** Text that cannot move the cursor or colour the terminal. */
+export function printable(text: string): string {
+  return text.replace(/\p{Cc}/gu, (character) => `\\x${(character.codePointAt(0) ?? 0).toString(16).padStart(2, "0")}`);
+}
+
+/** A size for people: at most one decimal, binary units. */
+export function bytesText(bytes: number): string {
+  let amount = bytes;
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (amount < 1024) return `${Number.isInteger(amount) ? amount : amount.toFixed(1)} ${unit}`;
+    amount /= 1024;
+  }
+  return `${amount.toFixed(1)} TiB`;
+}
+
+/** A length of time for people, in its largest whole unit. */
+export function ageText(ms: number): string {
+  const seconds = Math.max(0, Math.floor(ms / 1000));
+  if (seconds < 120) return `${seconds}s`;
+  if (seconds < 7_200) return `${Math.floor(seconds / 60)}m`;
+  if (seconds < 172_800) return `${Math.floor(seconds / 3_600)}h`;
+  return `${Math.floor(seconds / 86_400)}d`;
+}

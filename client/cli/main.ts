@@ -1,0 +1,56 @@
+import { Client, DsecError } from "#sdk";
+import { exitStatusOfError } from "./exit-status.ts";
+import { type Io, printable } from "./io.ts";
+import { type HostCommand, runProgram } from "./program.ts";
+
+/** Where an apiserver is and what proves who asks. */
+export interface Endpoint {
+  readonly url: string;
+  readonly token: string | undefined;
+}
+
+/** What the command line needs from whoever wires it. */
+export interface CliParts {
+  readonly argv: readonly string[];
+  readonly io: Io;
+  readonly version: string;
+  readonly hostCommands: readonly HostCommand[];
+  /** Finds the apiserver; with `start`, starts a node on this machine when there is none. */
+  endpoint(options: { readonly start: boolean }): Promise<Endpoint>;
+}
+
+/** The whole command line: resolves to the exit status; failures are printed as one line and a hint. */
+export async function runCli(parts: CliParts): Promise<number> {
+  const { io } = parts;
+  // A reader that went away is noticed where it is written to; it must not end the process before the sandbox is removed.
+  io.stdout.on("error", () => undefined);
+  io.stderr.on("error", () => undefined);
+  const clients: Client[] = [];
+  const connect = async (options: { readonly start: boolean }) => {
+    const client = new Client(await parts.endpoint(options));
+    clients.push(client);
+    return client;
+  };
+  try {
+    return await runProgram(parts.argv, {
+      version: parts.version,
+      hostCommands: parts.hostCommands,
+      context: ({ json }) => ({ io, json, connect }),
+    });
+  } catch (error) {
+    io.stderr.write(errorText(error));
+    return exitStatusOfError(error);
+  } finally {
+    for (const client of clients) client.close();
+  }
+}
+
+/** One line that says what failed, and a line with what to do next when somebody knows. */
+export function errorText(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  const hint = error instanceof Error && "hint" in error && typeof error.hint === "string" ? error.hint : undefined;
+  const typed = error instanceof DsecError || hint !== undefined;
+  const kind = typed ? "" : "unexpected: ";
+  const line = `dsec: ${kind}${printable(message)}\n`;
+  return hint === undefined ? line : `${line}hint: ${printable(hint)}\n`;
+}

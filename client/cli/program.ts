@@ -1,0 +1,185 @@
+import { Command, CommanderError } from "commander";
+import { CliError } from "./cli-error.ts";
+import type { CliContext } from "./io.ts";
+import { specOptions } from "./spec-options.ts";
+import { pair, timeMs } from "./units.ts";
+
+/** Commands that concern this machine; whoever wires the program brings them. Each gets its words and returns an exit status. */
+export interface HostCommand {
+  readonly name: string;
+  readonly help: string;
+  run(argv: readonly string[]): Promise<number>;
+}
+
+/** What the program is built from. */
+export interface ProgramParts {
+  context(options: { readonly json: boolean }): CliContext;
+  readonly hostCommands: readonly HostCommand[];
+  readonly version: string;
+}
+
+/** Parses the words after the program's name and runs what they ask for; resolves to the exit status. */
+export async function runProgram(argv: readonly string[], parts: ProgramParts): Promise<number> {
+  let status = 0;
+  const finish = (result: number) => {
+    status = result;
+  };
+  const program = root(parts);
+  addSandboxCommands(program, parts, finish);
+  addImageCommands(program, parts, finish);
+  addHostCommands(program, parts, finish);
+  try {
+    await program.parseAsync([...argv], { from: "user" });
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error;
+    // Help that was asked for is a success and is printed already.
+    if (error.exitCode === 0) return 0;
+    throw new CliError("InvalidArgument", error.message.replace(/^error: /, ""), { hint: "dsec --help" });
+  }
+  return status;
+}
+
+type Finish = (status: number) => void;
+
+function root(parts: ProgramParts): Command {
+  return new Command("dsec")
+    .description("Elastic sandboxes for AI agents.")
+    .version(parts.version)
+    .option("--json", "results as JSON")
+    .enablePositionalOptions()
+    .configureOutput({ writeErr: () => undefined })
+    .exitOverride();
+}
+
+/** The context for a command: `--json` counts before and after the command's name. */
+function contextOf(parts: ProgramParts, command: Command): CliContext {
+  return parts.context({ json: command.optsWithGlobals().json === true });
+}
+
+function subcommand(parent: Command, usage: string, help: string): Command {
+  return parent.command(usage).description(help).option("--json", "results as JSON");
+}
+
+function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finish): void {
+  specOptions(subcommand(program, "run", "run a command in a new sandbox and remove it"))
+    .argument("<command...>", "program and arguments")
+    .option("--shell", "the words are a line for the sandbox's /bin/sh")
+    .option("--time-limit <time>", "kill the command after so long", timeMs("--time-limit"))
+    .passThroughOptions()
+    .action(async (words: string[], options, command: Command) => {
+      const { run } = await import("./commands/run.ts");
+      finish(await run(contextOf(parts, command), words, options));
+    });
+  specOptions(subcommand(program, "create", "make a sandbox and print its id")).action(
+    async (options, command: Command) => {
+      const { create } = await import("./commands/create.ts");
+      finish(await create(contextOf(parts, command), options));
+    },
+  );
+  subcommand(program, "exec", "run a command in a sandbox")
+    .argument("<id>", "sandbox")
+    .argument("<command...>", "program and arguments")
+    .option("--shell", "the words are a line for the sandbox's /bin/sh")
+    .option("-d, --detach", "print the command's id and leave it running")
+    .option("-e, --env <name=value>", "environment (may be given again)", pair("--env"))
+    .option("-u, --user <user[:group]>", "who it runs as")
+    .option("-w, --workdir <path>", "where it starts")
+    .option("--time-limit <time>", "kill the command after so long", timeMs("--time-limit"))
+    .passThroughOptions()
+    .action(async (id: string, words: string[], options, command: Command) => {
+      const { exec } = await import("./commands/exec.ts");
+      finish(await exec(contextOf(parts, command), id, words, options));
+    });
+  addLookingCommands(program, parts, finish);
+}
+
+function addLookingCommands(program: Command, parts: ProgramParts, finish: Finish): void {
+  subcommand(program, "ls", "list sandboxes")
+    .option("--label <name=value>", "only those with the label", pair("--label"))
+    .action(async (options, command: Command) => {
+      const { ls } = await import("./commands/ls.ts");
+      finish(await ls(contextOf(parts, command), options));
+    });
+  subcommand(program, "info", "show a sandbox and its commands")
+    .argument("<id>", "sandbox")
+    .action(async (id: string, _options, command: Command) => {
+      const { info } = await import("./commands/info.ts");
+      finish(await info(contextOf(parts, command), id));
+    });
+  subcommand(program, "rm", "remove sandboxes")
+    .argument("[id...]", "sandboxes")
+    .option("--all", "every sandbox of the project")
+    .action(async (ids: string[], options, command: Command) => {
+      const { rm } = await import("./commands/rm.ts");
+      finish(await rm(contextOf(parts, command), ids, options));
+    });
+  subcommand(program, "logs", "show what a command wrote")
+    .argument("<id>", "sandbox")
+    .argument("[command]", "command id; the last one unless given")
+    .option("-f, --follow", "go on until it has ended")
+    .action(async (id: string, commandId: string | undefined, options, command: Command) => {
+      const { logs } = await import("./commands/logs.ts");
+      finish(await logs(contextOf(parts, command), id, commandId, options));
+    });
+  subcommand(program, "cp", "copy a file into a sandbox or out of it")
+    .argument("<from>", "FILE, ID:/path or -")
+    .argument("<to>", "FILE, ID:/path or -")
+    .action(async (from: string, to: string, _options, command: Command) => {
+      const { cp } = await import("./commands/cp.ts");
+      finish(await cp(contextOf(parts, command), from, to));
+    });
+  subcommand(program, "status", "show nodes and what exists on them").action(async (_options, command: Command) => {
+    const { status } = await import("./commands/status.ts");
+    finish(await status(contextOf(parts, command)));
+  });
+}
+
+function addImageCommands(program: Command, parts: ProgramParts, finish: Finish): void {
+  const image = program.command("image").description("environment parts: bases, workspaces, toolkits");
+  subcommand(image, "build", "build a Debian base")
+    .argument("<name>", "name[:tag]")
+    .option("--debian <suite>", "Debian suite, such as bookworm")
+    .option("--include <packages>", "more packages, separated by commas")
+    .action(async (name: string, options, command: Command) => {
+      const { build } = await import("./commands/image.ts");
+      finish(await build(contextOf(parts, command), name, options));
+    });
+  subcommand(image, "import", "import a directory, tar, OCI layout or OCI archive")
+    .argument("<source>", "directory or file")
+    .argument("<name>", "name[:tag]")
+    .option("--kind <kind>", "base, workspace or toolkit", "base")
+    .option("--format <format>", "tar or oci; recognised unless given")
+    .action(async (source: string, name: string, options, command: Command) => {
+      const { importArtifact } = await import("./commands/image.ts");
+      finish(await importArtifact(contextOf(parts, command), source, name, options));
+    });
+  subcommand(image, "ls", "list artifacts").action(async (_options, command: Command) => {
+    const { list } = await import("./commands/image.ts");
+    finish(await list(contextOf(parts, command)));
+  });
+  subcommand(image, "info", "show an artifact")
+    .argument("<name>", "name[:tag]")
+    .action(async (name: string, _options, command: Command) => {
+      const { info } = await import("./commands/image.ts");
+      finish(await info(contextOf(parts, command), name));
+    });
+  subcommand(image, "rm", "take artifacts out of the catalogue")
+    .argument("<name...>", "name[:tag]")
+    .action(async (names: string[], _options, command: Command) => {
+      const { rm } = await import("./commands/image.ts");
+      finish(await rm(contextOf(parts, command), names));
+    });
+}
+
+function addHostCommands(program: Command, parts: ProgramParts, finish: Finish): void {
+  for (const host of parts.hostCommands) {
+    program
+      .command(host.name)
+      .description(host.help)
+      .argument("[words...]")
+      .allowUnknownOption()
+      .helpOption(false)
+      .passThroughOptions()
+      .action(async (words: string[]) => finish(await host.run(words)));
+  }
+}

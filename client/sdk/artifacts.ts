@@ -1,0 +1,68 @@
+import type { ArtifactView, BuildEvent, BuildRequest } from "#api/index.ts";
+import type { Caller, CallOptions } from "./caller.ts";
+import { DsecError, errorFromReply } from "./errors.ts";
+import { lines } from "./lines.ts";
+
+/** What an import says about its bytes. */
+export interface ImportOptions extends CallOptions {
+  readonly name: string;
+  readonly kind: ArtifactView["kind"];
+  /** `tar`: a file tree, plain, gzip or zstd. `oci`: an image layout in a tar. */
+  readonly format?: "tar" | "oci";
+}
+
+/** What a build may report on its way. */
+export interface BuildOptions extends CallOptions {
+  readonly onProgress?: (line: string) => void;
+}
+
+/** The catalogue of environment parts. */
+export class Artifacts {
+  readonly #caller: Caller;
+
+  constructor(caller: Caller) {
+    this.#caller = caller;
+  }
+
+  /** Turns an archive into an artifact; nothing is left of one that breaks off. */
+  import(bytes: Uint8Array | AsyncIterable<Uint8Array>, options: ImportOptions): Promise<ArtifactView> {
+    const { name, kind, format = "tar", signal, timeoutMs } = options;
+    const query = { name, kind, format };
+    return this.#caller.json({ method: "POST", path: "/v1/artifacts/import", query, bytes, signal, timeoutMs });
+  }
+
+  /** Builds a Debian base on the server. */
+  async build(request: BuildRequest, options: BuildOptions = {}): Promise<ArtifactView> {
+    const { signal, timeoutMs } = options;
+    const reply = await this.#caller.open({
+      method: "POST",
+      path: "/v1/artifacts/build",
+      json: request,
+      signal,
+      timeoutMs,
+    });
+    for await (const line of lines(reply.body)) {
+      const event = JSON.parse(line) as BuildEvent;
+      if ("progress" in event) options.onProgress?.(event.progress);
+      else if ("error" in event) throw errorFromReply(500, line);
+      else return event.artifact;
+    }
+    throw new DsecError("Internal", "the build ended without a result", { hint: "see the node's log" });
+  }
+
+  /** Every artifact the project may use. */
+  async list(options: CallOptions = {}): Promise<readonly ArtifactView[]> {
+    const call = { ...options, method: "GET", path: "/v1/artifacts" } as const;
+    return (await this.#caller.json<{ readonly artifacts: readonly ArtifactView[] }>(call)).artifacts;
+  }
+
+  /** One artifact by `name` or `name:tag`. */
+  info(name: string, options: CallOptions = {}): Promise<ArtifactView> {
+    return this.#caller.json({ ...options, method: "GET", path: `/v1/artifacts/${encodeURIComponent(name)}` });
+  }
+
+  /** Takes it out of the catalogue; sandboxes that use it go on. */
+  async remove(name: string, options: CallOptions = {}): Promise<void> {
+    await this.#caller.json({ ...options, method: "DELETE", path: `/v1/artifacts/${encodeURIComponent(name)}` });
+  }
+}

@@ -1,0 +1,74 @@
+import type { NodeView, ResourceCountView, WhoAmI } from "#api/index.ts";
+import { Artifacts } from "./artifacts.ts";
+import { Caller, type CallOptions } from "./caller.ts";
+import { NodeTransport } from "./node-transport.ts";
+import { Sandboxes } from "./sandboxes.ts";
+import type { Transport } from "./transport.ts";
+
+/** Where the apiserver is and who asks. */
+export interface ClientOptions {
+  readonly url: string;
+  readonly token?: string | undefined;
+  /** Another way to the server than HTTP over `node:http`. */
+  readonly transport?: Transport;
+  /** Attempts after the first for calls that may be repeated; 3 unless said otherwise. */
+  readonly retries?: number;
+  /** For calls that set no limit of their own; 60 seconds unless said otherwise. */
+  readonly timeoutMs?: number;
+}
+
+/** A connection to one DSec. Kept connections do not keep the process alive once nothing is asked. */
+export class Client implements Disposable {
+  readonly sandboxes: Sandboxes;
+  readonly artifacts: Artifacts;
+  readonly nodes: Nodes;
+  readonly #caller: Caller;
+
+  constructor(options: ClientOptions) {
+    this.#caller = new Caller({
+      transport: options.transport ?? new NodeTransport(options.url),
+      token: options.token,
+      retries: options.retries ?? 3,
+      timeoutMs: options.timeoutMs ?? 60_000,
+    });
+    this.sandboxes = new Sandboxes(this.#caller);
+    this.artifacts = new Artifacts(this.#caller);
+    this.nodes = new Nodes(this.#caller);
+  }
+
+  /** Who the token belongs to; the cheapest call that proves it. */
+  whoami(options: CallOptions = {}): Promise<WhoAmI> {
+    return this.#caller.json({ ...options, method: "GET", path: "/v1/whoami" });
+  }
+
+  /** Ends kept connections; calls under way break. */
+  close(): void {
+    this.#caller.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}
+
+/** The nodes under the control plane. */
+export class Nodes {
+  readonly #caller: Caller;
+
+  constructor(caller: Caller) {
+    this.#caller = caller;
+  }
+
+  /** Every node, with the age of what is known about it. */
+  async list(options: CallOptions = {}): Promise<readonly NodeView[]> {
+    const call = { ...options, method: "GET", path: "/v1/nodes" } as const;
+    return (await this.#caller.json<{ readonly nodes: readonly NodeView[] }>(call)).nodes;
+  }
+
+  /** What exists on a node against what should. */
+  async resources(edge: string, options: CallOptions = {}): Promise<readonly ResourceCountView[]> {
+    const path = `/v1/nodes/${encodeURIComponent(edge)}/resources`;
+    const call = { ...options, method: "GET", path } as const;
+    return (await this.#caller.json<{ readonly resources: readonly ResourceCountView[] }>(call)).resources;
+  }
+}

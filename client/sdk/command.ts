@@ -1,0 +1,149 @@
+import type { CommandView, OutputStream } from "#api/index.ts";
+import { type Caller, type CallOptions, concat } from "./caller.ts";
+import { OutputLostError } from "./errors.ts";
+import { type OutputChunk, type OutputOptions, readOutput } from "./output.ts";
+import { Result } from "./result.ts";
+
+/** How long the server holds one question for a command's end; the client asks again until its own limit. */
+export const WAIT_MS = 20_000;
+
+/** A command that was started. It lives in its sandbox by its id: broken connections and restarts do not end it. */
+export class Command {
+  readonly id: string;
+  readonly #caller: Caller;
+  readonly #path: string;
+  #view: CommandView | undefined;
+  #stdinOffset = 0;
+  /** Writes are sent one after the other. */
+  #stdinTail: Promise<void> = Promise.resolve();
+
+  /** Made by `Sandbox`. */
+  constructor(caller: Caller, sandboxPath: string, id: string, view?: CommandView) {
+    this.#caller = caller;
+    this.#path = `${sandboxPath}/commands/${encodeURIComponent(id)}`;
+    this.#view = view;
+    this.id = id;
+  }
+
+  /** The process id inside the sandbox, when this handle has heard it. */
+  get pid(): number | undefined {
+    return this.#view?.pid;
+  }
+
+  /** What the server knows now. */
+  async info(options: CallOptions = {}): Promise<CommandView> {
+    this.#view = await this.#caller.json<CommandView>({ ...options, method: "GET", path: this.#path });
+    return this.#view;
+  }
+
+  /** Resolves when the leader has ended, however it did. Background children may still hold the output. */
+  async wait(options: CallOptions = {}): Promise<EndedCommand> {
+    const endsAt = options.timeoutMs === undefined ? Number.POSITIVE_INFINITY : Date.now() + options.timeoutMs;
+    for (;;) {
+      const view = this.#view;
+      if (view !== undefined && hasEnded(view)) return view;
+      const leftMs = Math.max(1, endsAt - Date.now());
+      this.#view = await this.#caller.json<CommandView>({
+        method: "GET",
+        path: this.#path,
+        query: { waitMs: Math.min(WAIT_MS, leftMs) },
+        signal: options.signal,
+        timeoutMs: Math.min(2 * WAIT_MS, leftMs + WAIT_MS),
+      });
+      if (Date.now() >= endsAt && !hasEnded(this.#view)) throw new DOMException("the command runs on", "TimeoutError");
+    }
+  }
+
+  /** Waits, then collects what is kept of both streams. */
+  async result(options: CallOptions = {}): Promise<Result> {
+    const view = await this.wait(options);
+    const [stdout, stderr] = await Promise.all([
+      this.#collect("stdout", view, options),
+      this.#collect("stderr", view, options),
+    ]);
+    return new Result(view, stdout, stderr);
+  }
+
+  /** Its stdout as it comes, byte-exact; throws `OutputLostError` where bytes were dropped. */
+  stdout(options: OutputOptions = {}): AsyncGenerator<Uint8Array> {
+    return withoutGaps("stdout", this.output("stdout", options), options.offset ?? 0);
+  }
+
+  /** Its stderr as it comes, byte-exact; throws `OutputLostError` where bytes were dropped. */
+  stderr(options: OutputOptions = {}): AsyncGenerator<Uint8Array> {
+    return withoutGaps("stderr", this.output("stderr", options), options.offset ?? 0);
+  }
+
+  /** One stream with offsets, gaps visible. */
+  output(stream: OutputStream, options: OutputOptions = {}): AsyncGenerator<OutputChunk> {
+    return readOutput(this.#caller, this.#path, stream, options);
+  }
+
+  /** Feeds stdin; resolves when the sandbox has taken the bytes. A broken connection repeats no byte. */
+  write(data: string | Uint8Array, options: CallOptions = {}): Promise<void> {
+    const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
+    return this.#queue(() => this.#send(bytes, false, options));
+  }
+
+  /** Feeds a whole input at the command's pace, then closes stdin. */
+  pipe(source: string | Uint8Array | AsyncIterable<Uint8Array>, options: CallOptions = {}): Promise<void> {
+    const bytes = typeof source === "string" ? new TextEncoder().encode(source) : source;
+    return this.#queue(() => this.#send(bytes, true, options));
+  }
+
+  /** Ends stdin: the command reads the end of its input. */
+  closeStdin(options: CallOptions = {}): Promise<void> {
+    return this.#queue(() => this.#send(new Uint8Array(), true, options));
+  }
+
+  /** To the command's process group. No effect when it has ended. */
+  async signal(name: string, options: CallOptions = {}): Promise<void> {
+    await this.#caller.json({ ...options, method: "POST", path: `${this.#path}/signal`, json: { signal: name } });
+  }
+
+  async #send(bytes: Uint8Array | AsyncIterable<Uint8Array>, close: boolean, options: CallOptions): Promise<void> {
+    const reply = await this.#caller.json<{ readonly offset: number }>({
+      ...options,
+      method: "POST",
+      path: `${this.#path}/stdin`,
+      query: { offset: this.#stdinOffset, close },
+      bytes,
+      repeatable: true,
+    });
+    this.#stdinOffset = reply.offset;
+  }
+
+  #queue(action: () => Promise<void>): Promise<void> {
+    const run = this.#stdinTail.then(action);
+    this.#stdinTail = run.catch(() => undefined);
+    return run;
+  }
+
+  async #collect(stream: OutputStream, view: CommandView, options: CallOptions): Promise<Uint8Array> {
+    if (view[stream].kept === 0) return new Uint8Array();
+    const chunks: Uint8Array[] = [];
+    for await (const chunk of this.output(stream, { ...options, follow: false })) chunks.push(chunk.bytes);
+    return concat(chunks);
+  }
+}
+
+/** A command whose end was observed. */
+export type EndedCommand = CommandView & { readonly status: NonNullable<CommandView["status"]> };
+
+/** True when the command's end was observed. */
+export function hasEnded(view: CommandView): view is EndedCommand {
+  return view.status !== undefined;
+}
+
+async function* withoutGaps(
+  stream: OutputStream,
+  chunks: AsyncGenerator<OutputChunk>,
+  first: number,
+): AsyncGenerator<Uint8Array> {
+  let expected = first;
+  for await (const chunk of chunks) {
+    if (chunk.offset > expected) throw new OutputLostError(stream, expected, chunk.offset);
+    expected = chunk.offset + chunk.bytes.byteLength;
+    yield chunk.bytes;
+  }
+}

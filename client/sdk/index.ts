@@ -1,0 +1,38 @@
+export type {
+  ArtifactView,
+  BuildRequest,
+  CommandView,
+  CreateSandbox,
+  ErrorDetails,
+  ErrorKind,
+  FileView,
+  FileWrittenView,
+  NodeView,
+  OutputStream,
+  ResourceCountView,
+  Retry,
+  SandboxPatch,
+  SandboxView,
+  WhoAmI,
+} from "#api/index.ts";
+export { Artifacts, type BuildOptions, type ImportOptions } from "./artifacts.ts";
+export type { CallOptions } from "./caller.ts";
+export { Client, type ClientOptions, Nodes } from "./client.ts";
+export { Command, type EndedCommand } from "./command.ts";
+export {
+  CommandStartError,
+  DsecError,
+  type DsecErrorOptions,
+  NoRoomError,
+  NotFoundError,
+  OutputLostError,
+  SandboxLostError,
+  TransportError,
+} from "./errors.ts";
+export { type FileOptions, Files, type ReadOptions, type SandboxPath, type WriteOptions } from "./files.ts";
+export { NodeTransport, type NodeTransportOptions } from "./node-transport.ts";
+export type { OutputChunk, OutputOptions } from "./output.ts";
+export { Result } from "./result.ts";
+export { type CommandLine, type RunOptions, Sandbox, type StartOptions } from "./sandbox.ts";
+export { type CreateOptions, type ListOptions, Sandboxes } from "./sandboxes.ts";
+export type { Transport, TransportReply, TransportRequest } from "./transport.ts";

@@ -1,0 +1,153 @@
+import { randomUUID } from "node:crypto";
+import type { CommandReply, CommandView, SandboxPatch, SandboxView, StartCommand } from "#api/index.ts";
+import type { Caller, CallOptions } from "./caller.ts";
+import { Command, hasEnded, WAIT_MS } from "./command.ts";
+import { Files } from "./files.ts";
+import { sandboxPath } from "./paths.ts";
+import { Result } from "./result.ts";
+
+/** Output of a short command that comes with the answer to its start. */
+const INLINE_BYTES = 256 * 1024;
+
+/** How to start a command; what is absent comes from the sandbox. */
+export interface StartOptions extends CallOptions {
+  readonly env?: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+  /** A name or a number, optionally `user:group`. */
+  readonly user?: string;
+  /** The command's own limit: its process group is killed, its output stays. */
+  readonly timeLimitMs?: number;
+  /** Bytes of each stream that stay readable. */
+  readonly outputCapBytes?: number;
+  /** The same key starts one command, however often it is sent. Made up when absent. */
+  readonly idempotencyKey?: string;
+}
+
+/** How to run a command to its end. */
+export interface RunOptions extends StartOptions {
+  /** What the command reads; without it, it reads nothing. */
+  readonly stdin?: string | Uint8Array | AsyncIterable<Uint8Array>;
+}
+
+/** A shell line for the sandbox's `/bin/sh`, or a program with its arguments; arguments may be any bytes but NUL. */
+export type CommandLine = string | readonly (string | Uint8Array)[];
+
+/** One live environment. `await using` removes it at the end of the block. */
+export class Sandbox implements AsyncDisposable {
+  readonly id: string;
+  readonly files: Files;
+  readonly #caller: Caller;
+  readonly #path: string;
+  #view: SandboxView | undefined;
+
+  /** Made by `Sandboxes`. */
+  constructor(caller: Caller, id: string, view?: SandboxView) {
+    this.#caller = caller;
+    this.#path = sandboxPath(id);
+    this.#view = view;
+    this.id = id;
+    this.files = new Files(caller, this.#path);
+  }
+
+  /** What was last heard of it; `info` asks. */
+  get view(): SandboxView | undefined {
+    return this.#view;
+  }
+
+  /** What the server knows now. */
+  async info(options: CallOptions = {}): Promise<SandboxView> {
+    this.#view = await this.#caller.json<SandboxView>({ ...options, method: "GET", path: this.#path });
+    return this.#view;
+  }
+
+  /**
+   * Runs a command to its end and collects what it wrote. Any end is a `Result`; only a command that could not be started
+   * and a call that failed throw. Giving up by signal or limit ends the wait, not the command: `timeLimitMs` does that.
+   */
+  async run(line: CommandLine, options: RunOptions = {}): Promise<Result> {
+    const { stdin, ...rest } = options;
+    if (stdin === undefined) {
+      const reply = await this.#start(line, rest, "none", WAIT_MS);
+      const inline = inlineResult(reply);
+      if (inline !== undefined) return inline;
+      return new Command(this.#caller, this.#path, reply.id, reply).result(options);
+    }
+    const command = await this.start(line, { ...rest, stdin: "pipe" });
+    // A command that ends without reading its input has not failed: only its end tells how it went.
+    command.pipe(stdin, { signal: options.signal }).catch(() => undefined);
+    return command.result(options);
+  }
+
+  /** Starts a command and returns at once. */
+  async start(line: CommandLine, options: StartOptions & { readonly stdin?: "none" | "pipe" } = {}): Promise<Command> {
+    const reply = await this.#start(line, options, options.stdin ?? "none", 0);
+    return new Command(this.#caller, this.#path, reply.id, reply);
+  }
+
+  /** A handle for a command's id. Nothing is asked. */
+  command(id: string): Command {
+    return new Command(this.#caller, this.#path, id);
+  }
+
+  /** Every command that was started in it, in order. */
+  async commands(options: CallOptions = {}): Promise<readonly CommandView[]> {
+    const reply = await this.#caller.json<{ readonly commands: readonly CommandView[] }>({
+      ...options,
+      method: "GET",
+      path: `${this.#path}/commands`,
+    });
+    return reply.commands;
+  }
+
+  /** Moves its time limits. */
+  async extend(patch: SandboxPatch, options: CallOptions = {}): Promise<SandboxView> {
+    const call = { ...options, method: "PATCH", path: this.#path, json: patch, repeatable: true } as const;
+    this.#view = await this.#caller.json<SandboxView>(call);
+    return this.#view;
+  }
+
+  /** Resolves when nothing of it is left; again and again. */
+  async remove(options: CallOptions = {}): Promise<void> {
+    await this.#caller.json({ ...options, method: "DELETE", path: this.#path, repeatable: true });
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.remove();
+  }
+
+  #start(line: CommandLine, options: StartOptions, stdin: "none" | "pipe", waitMs: number): Promise<CommandReply> {
+    const body: StartCommand = {
+      ...(typeof line === "string" ? { shell: line } : { argv: line.map(wireArgument) }),
+      stdin,
+      ...(options.env === undefined ? {} : { env: { ...options.env } }),
+      ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+      ...(options.user === undefined ? {} : { user: options.user }),
+      ...(options.timeLimitMs === undefined ? {} : { timeLimitMs: options.timeLimitMs }),
+      ...(options.outputCapBytes === undefined ? {} : { outputCapBytes: options.outputCapBytes }),
+    };
+    return this.#caller.json<CommandReply>({
+      method: "POST",
+      path: `${this.#path}/commands`,
+      query: waitMs === 0 ? undefined : { waitMs, inlineBytes: INLINE_BYTES },
+      headers: { "idempotency-key": options.idempotencyKey ?? randomUUID() },
+      json: body,
+      signal: options.signal,
+      timeoutMs: options.timeoutMs,
+      repeatable: true,
+    });
+  }
+}
+
+function wireArgument(argument: string | Uint8Array): string | { base64: string } {
+  return typeof argument === "string" ? argument : { base64: Buffer.from(argument).toString("base64") };
+}
+
+/** The result, when the command ended in time and everything that is kept came with the answer. */
+function inlineResult(reply: CommandReply): Result | undefined {
+  const { output } = reply;
+  if (!hasEnded(reply) || output === undefined) return undefined;
+  const stdout = Buffer.from(output.stdout, "base64");
+  const stderr = Buffer.from(output.stderr, "base64");
+  const whole = stdout.byteLength === reply.stdout.kept && stderr.byteLength === reply.stderr.kept;
+  return whole ? new Result(reply, stdout, stderr) : undefined;
+}

@@ -1,0 +1,82 @@
+import { randomUUID } from "node:crypto";
+import type { CreateSandbox, SandboxList, SandboxPatch, SandboxView } from "#api/index.ts";
+import type { Caller, CallOptions } from "./caller.ts";
+import { sandboxPath } from "./paths.ts";
+import { Sandbox } from "./sandbox.ts";
+
+/** A create may have to fetch layers and wait for room. */
+const CREATE_TIMEOUT_MS = 120_000;
+
+/** What a create takes besides the sandbox's own description. */
+export interface CreateOptions extends CallOptions {
+  /** The same key gives the same sandbox, however often the create is sent. Made up when absent. */
+  readonly idempotencyKey?: string;
+}
+
+/** Which sandboxes to list. */
+export interface ListOptions extends CallOptions {
+  readonly labels?: Readonly<Record<string, string>>;
+  /** Told the nodes that could not be asked: their sandboxes are missing from the list. */
+  readonly onUnreachable?: (edges: readonly string[]) => void;
+}
+
+/** The sandboxes of the token's project. */
+export class Sandboxes {
+  readonly #caller: Caller;
+
+  constructor(caller: Caller) {
+    this.#caller = caller;
+  }
+
+  /** Resolves when the sandbox is ready. A create that is given up leaves no sandbox whose id nobody knows. */
+  async create(request: CreateSandbox, options: CreateOptions = {}): Promise<Sandbox> {
+    const view = await this.#caller.json<SandboxView>({
+      ...options,
+      method: "POST",
+      path: "/v1/sandboxes",
+      json: request,
+      headers: { "idempotency-key": options.idempotencyKey ?? randomUUID() },
+      timeoutMs: options.timeoutMs ?? CREATE_TIMEOUT_MS,
+      repeatable: true,
+    });
+    return new Sandbox(this.#caller, view.id, view);
+  }
+
+  /** A handle for an id. Nothing is asked: a sandbox that does not exist shows at its first use. */
+  use(id: string): Sandbox {
+    return new Sandbox(this.#caller, id);
+  }
+
+  /** What is known about one sandbox. */
+  info(id: string, options: CallOptions = {}): Promise<SandboxView> {
+    return this.#caller.json({ ...options, method: "GET", path: sandboxPath(id) });
+  }
+
+  /** Every sandbox that matches, page by page. */
+  async *list(options: ListOptions = {}): AsyncGenerator<SandboxView> {
+    const labels = Object.entries(options.labels ?? {}).map(([name, value]) => `${name}=${value}`);
+    for (let cursor: string | undefined; ; ) {
+      const page: SandboxList = await this.#caller.json({
+        signal: options.signal,
+        timeoutMs: options.timeoutMs,
+        method: "GET",
+        path: "/v1/sandboxes",
+        query: { label: labels.length === 0 ? undefined : labels, cursor },
+      });
+      if (page.unreachable !== undefined) options.onUnreachable?.(page.unreachable);
+      yield* page.sandboxes;
+      cursor = page.cursor;
+      if (cursor === undefined) return;
+    }
+  }
+
+  /** Moves the time limits of a live sandbox. */
+  extend(id: string, patch: SandboxPatch, options: CallOptions = {}): Promise<SandboxView> {
+    return this.#caller.json({ ...options, method: "PATCH", path: sandboxPath(id), json: patch, repeatable: true });
+  }
+
+  /** Resolves when nothing of it is left. Succeeds for sandboxes that are gone already. */
+  async remove(id: string, options: CallOptions = {}): Promise<void> {
+    await this.#caller.json({ ...options, method: "DELETE", path: sandboxPath(id), repeatable: true });
+  }
+}
