@@ -1,0 +1,42 @@
+import { accessSync, constants } from "node:fs";
+import { delimiter, join } from "node:path";
+import { hasCode } from "#core/errors.ts";
+import { type Look, missing, works } from "./fact.ts";
+
+/** Programs that the platform runs, and what for. None is needed to run a sandbox from an image that is there already. */
+const TOOLS: readonly { readonly name: string; readonly debianPackage: string; readonly why: string }[] = [
+  { name: "gcc", debianPackage: "gcc", why: "building the agent and the launcher" },
+  { name: "make", debianPackage: "make", why: "building the agent and the launcher" },
+  { name: "mkfs.btrfs", debianPackage: "btrfs-progs", why: "making the volume with disk limits" },
+  { name: "mmdebstrap", debianPackage: "mmdebstrap", why: "making Debian base images" },
+  { name: "busybox", debianPackage: "busybox-static", why: "the base image host-busybox" },
+  { name: "skopeo", debianPackage: "skopeo", why: "fetching images from container registries" },
+];
+
+/** Administrators' programs are not in everybody's PATH. */
+const SYSTEM_DIRS = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/** Looks for the programs. */
+export function toolLooks(path = process.env.PATH ?? ""): readonly Look[] {
+  return TOOLS.map(({ name, debianPackage, why }) => ({
+    name,
+    why,
+    how: `apt-get install ${debianPackage}`,
+    look: () => {
+      const file = findProgram(name, path);
+      return file === undefined ? missing("not found") : works(file);
+    },
+  }));
+}
+
+function findProgram(name: string, path: string): string | undefined {
+  for (const dir of [...path.split(delimiter).filter(Boolean), ...SYSTEM_DIRS]) {
+    try {
+      accessSync(join(dir, name), constants.X_OK);
+      return join(dir, name);
+    } catch (error) {
+      if (!hasCode(error, "ENOENT", "EACCES", "ENOTDIR")) throw error;
+    }
+  }
+  return undefined;
+}
