@@ -1,0 +1,38 @@
+#ifndef CRADLE_CRADLE_H
+#define CRADLE_CRADLE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "fault.h"
+
+/* How the kernel takes layers: as descriptors (Linux 6.15 and later), or as paths in a private staging namespace. */
+enum overlay_mode { OVERLAY_FD, OVERLAY_PATHS };
+
+/* What every create shares; made once at start, inherited by workers. */
+struct cradle {
+	int host_ns;
+	int minimal_ns;
+	/* O_PATH descriptor of the agent's binary. */
+	int agent;
+	enum overlay_mode overlay_mode;
+};
+
+/*
+ * One create under way, in memory shared between the cradle and its worker. It says at any moment what exists, so that
+ * whoever is left after a crash can take it down.
+ */
+struct progress {
+	/* Set by the cradle: give up at the next step. */
+	atomic_bool cancelled;
+	/* Set by the worker, last: `fault.error` is 0 when the agent runs. */
+	atomic_bool done;
+	/* Written by the kernel before the child first runs; 0 while there is none. */
+	pid_t child;
+	unsigned cgroups_made;
+	bool socket_bound;
+	struct fault fault;
+};
+
+#endif

@@ -1,0 +1,60 @@
+import { getSystemErrorName } from "node:util";
+import { type ErrorKind, SandboxError } from "#core/errors.ts";
+
+interface Meaning {
+  readonly kind: ErrorKind;
+  readonly hint: string;
+}
+
+const NODE_FULL: Meaning = {
+  kind: "NodeFull",
+  hint: "try another node, or raise user.max_*_namespaces, fs.file-max or fs.mount-max on this one",
+};
+const BAD_IMAGE: Meaning = {
+  kind: "FailedPrecondition",
+  hint: "/proc, /sys and /dev of an image must be directories, and /etc/hosts, hostname and resolv.conf files",
+};
+
+/** What each errno means to a caller wherever it comes up. */
+const BY_ERRNO: Readonly<Record<string, Meaning>> = {
+  EDQUOT: { kind: "SandboxLimit", hint: "give the sandbox a larger disk limit" },
+  ENOSPC: { kind: "StorageFull", hint: "free space on the node's volume" },
+  EROFS: { kind: "FailedPrecondition", hint: "the node's volume is read-only: see the host's kernel log" },
+  EMFILE: NODE_FULL,
+  ENFILE: NODE_FULL,
+  EAGAIN: NODE_FULL,
+  ENOMEM: NODE_FULL,
+  ENOSYS: { kind: "FailedPrecondition", hint: "this kernel lacks what containers need: run the doctor" },
+};
+
+/** The typed error for a create that stopped at `stage` with `errno`. Facts are in its details. */
+export function createFailure(id: string, stage: string, errno: number): SandboxError {
+  const code = errnoName(errno);
+  const meaning = meaningOf(stage, code);
+  return new SandboxError(meaning.kind, `cannot make sandbox ${id}: ${stage}: ${code}`, {
+    hint: meaning.hint,
+    details: { stage, errno: code },
+  });
+}
+
+/** `ENOENT`, …; the number itself when this platform has no name for it. */
+export function errnoName(errno: number): string {
+  try {
+    return getSystemErrorName(-errno);
+  } catch {
+    return `errno ${errno}`;
+  }
+}
+
+function meaningOf(stage: string, code: string): Meaning {
+  // Both are limits of the kernel, not of a disk.
+  if (code === "ENOSPC" && /^(clone|mount|move|bind|mask|stage)\b/.test(stage)) return NODE_FULL;
+  if (/^place of /.test(stage) && ["ENOTDIR", "ELOOP", "EXDEV", "EEXIST", "EISDIR"].includes(code)) return BAD_IMAGE;
+  if (code === "EEXIST" || code === "EADDRINUSE") {
+    return {
+      kind: "FailedPrecondition",
+      hint: "something of an earlier sandbox with this id is left: destroy it first",
+    };
+  }
+  return BY_ERRNO[code] ?? { kind: "Internal", hint: "see the node's log" };
+}

@@ -1,0 +1,223 @@
+/*
+ * dsec-cradle AGENT [fd|paths]: makes sandboxes on request. One per node; README.md has the protocol of descriptor 3.
+ * It ends when its peer closes the connection. Sandboxes do not end with it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/keyctl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "minimal.h"
+#include "overlay.h"
+#include "slots.h"
+#include "wire.h"
+
+enum { LINK_FD = 3, EXIT_FAULT = 1, EXIT_PROTOCOL = 2 };
+
+struct inbox {
+	size_t length;
+	uint8_t bytes[4 + FRAME_HEADER + MAX_FRAME];
+};
+
+/*
+ * Whoever can read the binary can trace the agent: only an execute-only file of an id that no sandbox has makes the kernel
+ * keep the agent's memory from the root of its sandbox.
+ */
+static int open_agent(const char *path, struct fault *fault)
+{
+	struct stat status;
+	int fd = open(path, O_PATH | O_CLOEXEC);
+
+	if (fd < 0 || fstat(fd, &status))
+		return fault_set(fault, "agent %s: open", path);
+	if (!S_ISREG(status.st_mode) || status.st_uid != 0 || (status.st_mode & 07777) != 0711) {
+		errno = EPERM;
+		return fault_set(fault, "agent %s: is not a root-owned file of mode 0711", path);
+	}
+	return fd;
+}
+
+/*
+ * Agents inherit it. A node without CAP_SYS_RESOURCE runs without: sandboxes still have memory limits of their own, of which
+ * agents are no part, so only a host that is short of memory as a whole may choose an agent.
+ */
+static int shield(struct fault *fault)
+{
+	const char protect[] = "-999";
+	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	int error = 0;
+
+	if (fd < 0)
+		return fault_set(fault, "open oom_score_adj");
+	if (write(fd, protect, strlen(protect)) < 0)
+		error = errno;
+	close(fd);
+	if (error == EACCES || error == EPERM)
+		fprintf(stderr, "dsec-cradle: agents are not shielded from the out-of-memory killer: no CAP_SYS_RESOURCE\n");
+	else if (error != 0)
+		return fault_set(fault, "write oom_score_adj");
+	return 0;
+}
+
+/* What agents would otherwise inherit from whoever started the node. */
+static int detach(struct fault *fault)
+{
+	/* A kernel may be built without keys. */
+	if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS)
+		return fault_set(fault, "join an empty keyring");
+	/* A signal for the terminal's foreground is for the node to answer. Fails, harmlessly, when it leads a session already. */
+	setsid();
+	umask(022);
+	return 0;
+}
+
+static int prepare(struct cradle *cradle, int argc, char **argv, struct fault *fault)
+{
+	if (argc < 2 || argc > 3) {
+		errno = EINVAL;
+		return fault_set(fault, "usage: dsec-cradle AGENT [fd|paths]");
+	}
+	cradle->agent = open_agent(argv[1], fault);
+	if (cradle->agent < 0 || shield(fault) || detach(fault))
+		return -1;
+	cradle->host_ns = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	if (cradle->host_ns < 0)
+		return fault_set(fault, "open the host's mount namespace");
+	cradle->minimal_ns = minimal_make(cradle->host_ns, fault);
+	if (cradle->minimal_ns < 0)
+		return -1;
+	cradle->overlay_mode = overlay_probe();
+	if (argc == 3)
+		cradle->overlay_mode = strcmp(argv[2], "paths") == 0 ? OVERLAY_PATHS : OVERLAY_FD;
+	return 0;
+}
+
+/* False: the peer does not speak this protocol. */
+static bool handle(struct slots *slots, const uint8_t *frame, size_t length)
+{
+	unsigned type = (unsigned)wire_number(frame, 2);
+	uint32_t tag = (uint32_t)wire_number(frame + 4, 4);
+
+	if (type == MESSAGE_CREATE)
+		slots_create(slots, tag, frame + FRAME_HEADER, length - FRAME_HEADER);
+	else if (type == MESSAGE_CANCEL)
+		slots_cancel(slots, tag);
+	return type == MESSAGE_CREATE || type == MESSAGE_CANCEL;
+}
+
+/* Handles whole frames while there is room for another create. */
+static bool drain(struct inbox *inbox, struct slots *slots)
+{
+	size_t at = 0;
+
+	while (inbox->length - at >= 4 && !slots_full(slots)) {
+		size_t length = wire_number(inbox->bytes + at, 4);
+
+		if (length < FRAME_HEADER || length > FRAME_HEADER + MAX_FRAME)
+			return false;
+		if (inbox->length - at - 4 < length)
+			break;
+		if (!handle(slots, inbox->bytes + at + 4, length))
+			return false;
+		at += 4 + length;
+	}
+	memmove(inbox->bytes, inbox->bytes + at, inbox->length - at);
+	inbox->length -= at;
+	return true;
+}
+
+/* 1: bytes came, 0: the peer is gone. */
+static int receive(struct inbox *inbox)
+{
+	ssize_t got = recv(LINK_FD, inbox->bytes + inbox->length, sizeof inbox->bytes - inbox->length, MSG_DONTWAIT);
+
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return 1;
+	if (got <= 0)
+		return 0;
+	inbox->length += (size_t)got;
+	return 1;
+}
+
+static void clear(int fd)
+{
+	char bytes[sizeof(struct signalfd_siginfo) * 16];
+
+	if (read(fd, bytes, sizeof bytes) < 0 && errno != EAGAIN)
+		exit(EXIT_FAULT);
+}
+
+static int serve(struct slots *slots, int bell, int deaths)
+{
+	static struct inbox inbox;
+	struct pollfd fds[] = { { bell, POLLIN, 0 }, { deaths, POLLIN, 0 }, { LINK_FD, POLLIN, 0 } };
+	int status = 0;
+	bool open = true;
+
+	/* After the peer's end, creates that nobody will hear of are taken back first. */
+	while (open || !slots_empty(slots)) {
+		fds[2].fd = open && !slots_full(slots) ? LINK_FD : -1;
+		if (poll(fds, 3, -1) < 0 && errno != EINTR)
+			return EXIT_FAULT;
+		if (fds[0].revents & POLLIN) {
+			clear(bell);
+			slots_answer(slots);
+		}
+		if (fds[1].revents & POLLIN) {
+			clear(deaths);
+			slots_reap(slots);
+		}
+		if (open && fds[2].revents && !receive(&inbox))
+			open = false;
+		if (open && !drain(&inbox, slots)) {
+			fprintf(stderr, "dsec-cradle: the peer sent a frame that is none\n");
+			status = EXIT_PROTOCOL;
+			open = false;
+		}
+		if (!open)
+			slots_cancel_all(slots);
+	}
+	return status;
+}
+
+static int block_deaths(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int main(int argc, char **argv)
+{
+	static struct cradle cradle;
+	struct fault fault;
+	struct slots *slots;
+	int bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), deaths = block_deaths();
+
+	if (prepare(&cradle, argc, argv, &fault)) {
+		wire_send_failed(LINK_FD, 0, &fault);
+		return EXIT_FAULT;
+	}
+	slots = slots_new(&cradle, LINK_FD, bell);
+	if (bell < 0 || deaths < 0 || slots == NULL) {
+		fault_set(&fault, "start");
+		wire_send_failed(LINK_FD, 0, &fault);
+		return EXIT_FAULT;
+	}
+	wire_send_hello(LINK_FD, cradle.overlay_mode == OVERLAY_FD ? "fd" : "paths");
+	return serve(slots, bell, deaths);
+}

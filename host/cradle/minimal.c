@@ -1,0 +1,113 @@
+#include "minimal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+/* Any directory that every host has: only this private namespace sees what is mounted there, and only for a moment. */
+#define BUILD_SITE "/sys"
+
+static const struct {
+	const char *name;
+	unsigned minor;
+	unsigned major;
+} NODES[] = {
+	{ "dev/null", 3, 1 }, { "dev/zero", 5, 1 },    { "dev/full", 7, 1 },
+	{ "dev/random", 8, 1 }, { "dev/urandom", 9, 1 }, { "dev/tty", 0, 5 },
+};
+
+static const struct {
+	const char *name;
+	const char *target;
+} LINKS[] = {
+	{ "dev/fd", "/proc/self/fd" },         { "dev/stdin", "/proc/self/fd/0" }, { "dev/stdout", "/proc/self/fd/1" },
+	{ "dev/stderr", "/proc/self/fd/2" },   { "dev/ptmx", "pts/ptmx" },         { "dev/core", "/proc/kcore" },
+};
+
+static const char *const ROOT_DIRS[] = { "new", "private", "stage", "empty", "proc", "sys", "dev" };
+static const char *const DEV_DIRS[] = { "dev/pts", "dev/shm", "dev/mqueue" };
+
+static int make_dirs(const char *const *names, size_t count, struct fault *fault)
+{
+	for (size_t at = 0; at < count; at++)
+		if (mkdir(names[at], 0755))
+			return fault_set(fault, "minimal namespace: mkdir %s", names[at]);
+	return 0;
+}
+
+static int make_devices(struct fault *fault)
+{
+	for (size_t at = 0; at < sizeof NODES / sizeof *NODES; at++)
+		if (mknod(NODES[at].name, S_IFCHR | 0666, makedev(NODES[at].major, NODES[at].minor)))
+			return fault_set(fault, "minimal namespace: mknod %s", NODES[at].name);
+	for (size_t at = 0; at < sizeof LINKS / sizeof *LINKS; at++)
+		if (symlink(LINKS[at].target, LINKS[at].name))
+			return fault_set(fault, "minimal namespace: link %s", LINKS[at].name);
+	return make_dirs(DEV_DIRS, sizeof DEV_DIRS / sizeof *DEV_DIRS, fault);
+}
+
+static int mount_at(const char *type, const char *target, unsigned long flags, const char *options, struct fault *fault)
+{
+	return mount(type, target, type, flags, options) ? fault_set(fault, "minimal namespace: mount %s", target) : 0;
+}
+
+static int make_read_only(const char *target, struct fault *fault)
+{
+	struct mount_attr attributes = { .attr_set = MOUNT_ATTR_RDONLY };
+
+	if (mount_setattr(AT_FDCWD, target, 0, &attributes, sizeof attributes))
+		return fault_set(fault, "minimal namespace: %s read-only", target);
+	return 0;
+}
+
+/* In the new root as working directory, not yet read-only. */
+static int fill(struct fault *fault)
+{
+	if (make_dirs(ROOT_DIRS, sizeof ROOT_DIRS / sizeof *ROOT_DIRS, fault) ||
+	    mount_at("tmpfs", "dev", MS_NOSUID | MS_NOEXEC, "mode=0755,size=64k", fault) || make_devices(fault) ||
+	    make_read_only("dev", fault) || mount_at("proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, fault) ||
+	    mount_at("sysfs", "sys", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY, NULL, fault))
+		return -1;
+	return 0;
+}
+
+static int build(struct fault *fault)
+{
+	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
+		return fault_set(fault, "minimal namespace: unshare");
+	if (mount_at("tmpfs", BUILD_SITE, MS_NOSUID | MS_NODEV, "mode=0755,size=64k", fault))
+		return -1;
+	if (chdir(BUILD_SITE))
+		return fault_set(fault, "minimal namespace: chdir");
+	umask(0);
+	if (fill(fault))
+		return -1;
+	umask(022);
+	if (syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) || chdir("/"))
+		return fault_set(fault, "minimal namespace: pivot_root");
+	/* Masks and mount points are cloned from this root; a sandbox must not be able to write through a mask. */
+	return make_read_only("/", fault);
+}
+
+int minimal_make(int host_ns, struct fault *fault)
+{
+	int built = build(fault);
+	int fd = built ? -1 : open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+
+	if (!built && fd < 0)
+		fault_set(fault, "minimal namespace: open");
+	/* Requests name paths of the host. */
+	if (setns(host_ns, CLONE_NEWNS)) {
+		fault_set(fault, "return to the host's mount namespace");
+		if (fd >= 0)
+			close(fd);
+		return -1;
+	}
+	return fd;
+}

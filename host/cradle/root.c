@@ -1,0 +1,177 @@
+#include "root.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "minimal.h"
+#include "place.h"
+
+/* Room for the three /etc files beside what /dev/shm is promised. */
+enum { ETC_BYTES = 256 * 1024, PAGE_BYTES = 4096, SPARE_INODES = 1024 };
+
+static const char *const ETC_FILES[] = { "hostname", "hosts", "resolv.conf" };
+
+/* What would show or steer the host although it is no namespace's own. */
+static const char *const MASKED_FILES[] = {
+	"proc/interrupts",   "proc/kcore",       "proc/keys",       "proc/latency_stats", "proc/timer_list",
+	"proc/timer_stats",  "proc/sched_debug", "proc/kpagecgroup", "proc/kpagecount",   "proc/kpageflags",
+};
+static const char *const MASKED_DIRS[] = {
+	"proc/acpi", "proc/asound", "proc/scsi", "sys/firmware", "sys/devices/virtual/powercap",
+};
+static const char *const READ_ONLY[] = { "proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger" };
+
+static int write_etc(const char *name, const char *text, const char *end, struct fault *fault)
+{
+	char path[64];
+	int fd;
+	bool whole;
+
+	snprintf(path, sizeof path, MINIMAL_PRIVATE "/%s", name);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return fault_set(fault, "make /etc/%s", name);
+	whole = write(fd, text, strlen(text)) == (ssize_t)strlen(text) && write(fd, end, strlen(end)) == (ssize_t)strlen(end);
+	close(fd);
+	return whole ? 0 : fault_set(fault, "write /etc/%s", name);
+}
+
+int root_prepare(const struct request *request, struct fault *fault)
+{
+	char options[96];
+	unsigned long long bytes = request->shm_bytes + ETC_BYTES;
+
+	snprintf(options, sizeof options, "mode=0755,size=%llu,nr_inodes=%llu", bytes, bytes / PAGE_BYTES + SPARE_INODES);
+	if (mount("tmpfs", MINIMAL_PRIVATE, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options))
+		return fault_set(fault, "mount the private tmpfs");
+	if (write_etc("hostname", request->hostname, "\n", fault) || write_etc("hosts", request->hosts, "", fault) ||
+	    write_etc("resolv.conf", request->resolv_conf, "", fault))
+		return -1;
+	if (mkdir(MINIMAL_PRIVATE "/shm", 0777) || chmod(MINIMAL_PRIVATE "/shm", 01777))
+		return fault_set(fault, "make /dev/shm");
+	return 0;
+}
+
+static int bind_etc(int root, const char *name, struct fault *fault)
+{
+	char source[64], target[64];
+	int place, tree, result = -1;
+
+	snprintf(source, sizeof source, MINIMAL_PRIVATE "/%s", name);
+	snprintf(target, sizeof target, "etc/%s", name);
+	place = place_file(root, "etc", name);
+	if (place < 0)
+		return fault_set(fault, "place of /%s", target);
+	tree = open_tree(AT_FDCWD, source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	if (tree >= 0)
+		result = move_mount(tree, "", place, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
+	if (result)
+		fault_set(fault, "mount /%s", target);
+	if (tree >= 0)
+		close(tree);
+	close(place);
+	return result;
+}
+
+/* Mounts on a directory of the image that `place_dir` has found to be one, and no link. */
+static int mount_over(int root, const char *type, const char *name, unsigned long flags, struct fault *fault)
+{
+	int place = place_dir(root, name);
+
+	if (place < 0)
+		return fault_set(fault, "place of /%s", name);
+	close(place);
+	if (mount(type, name, type, flags, NULL))
+		return fault_set(fault, "mount /%s", name);
+	return 0;
+}
+
+static int bind_over(const char *source, const char *target, struct fault *fault)
+{
+	/* Hosts differ in what they have; what is not there needs no mask. */
+	if (mount(source, target, NULL, MS_BIND, NULL) && errno != ENOENT)
+		return fault_set(fault, "mask /%s", target);
+	return 0;
+}
+
+static int protect(const char *path, struct fault *fault)
+{
+	struct mount_attr attributes = { .attr_set = MOUNT_ATTR_RDONLY };
+
+	if (mount(path, path, NULL, MS_BIND, NULL))
+		return errno == ENOENT ? 0 : fault_set(fault, "bind /%s", path);
+	if (mount_setattr(AT_FDCWD, path, 0, &attributes, sizeof attributes))
+		return fault_set(fault, "make /%s read-only", path);
+	return 0;
+}
+
+static int mask_all(struct fault *fault)
+{
+	for (size_t at = 0; at < sizeof MASKED_FILES / sizeof *MASKED_FILES; at++)
+		if (bind_over("/dev/null", MASKED_FILES[at], fault))
+			return -1;
+	for (size_t at = 0; at < sizeof MASKED_DIRS / sizeof *MASKED_DIRS; at++)
+		if (bind_over(MINIMAL_EMPTY, MASKED_DIRS[at], fault))
+			return -1;
+	for (size_t at = 0; at < sizeof READ_ONLY / sizeof *READ_ONLY; at++)
+		if (protect(READ_ONLY[at], fault))
+			return -1;
+	return 0;
+}
+
+static int mount_dev(int root, struct fault *fault)
+{
+	const unsigned long quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+	int place = place_dir(root, "dev");
+
+	if (place < 0)
+		return fault_set(fault, "place of /dev");
+	close(place);
+	if (mount("/dev", "dev", NULL, MS_BIND, NULL))
+		return fault_set(fault, "mount /dev");
+	if (mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"))
+		return fault_set(fault, "mount /dev/pts");
+	if (mount(MINIMAL_PRIVATE "/shm", "dev/shm", NULL, MS_BIND, NULL))
+		return fault_set(fault, "mount /dev/shm");
+	/* A kernel may be built without message queues. */
+	if (mount("mqueue", "dev/mqueue", "mqueue", quiet, NULL) && errno != ENODEV)
+		return fault_set(fault, "mount /dev/mqueue");
+	return 0;
+}
+
+static int mount_all(int root, struct fault *fault)
+{
+	const unsigned long quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+
+	/* First, while the image's links have nothing but the image to lead to. */
+	for (size_t at = 0; at < sizeof ETC_FILES / sizeof *ETC_FILES; at++)
+		if (bind_etc(root, ETC_FILES[at], fault))
+			return -1;
+	if (mount_over(root, "proc", "proc", quiet, fault) || mount_over(root, "sysfs", "sys", quiet | MS_RDONLY, fault) ||
+	    mask_all(fault))
+		return -1;
+	return mount_dev(root, fault);
+}
+
+int root_enter(struct fault *fault)
+{
+	int root;
+
+	if (chdir(MINIMAL_NEW_ROOT))
+		return fault_set(fault, "enter the new root");
+	root = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0)
+		return fault_set(fault, "open the new root");
+	if (mount_all(root, fault))
+		return -1;
+	close(root);
+	if (syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) || chdir("/"))
+		return fault_set(fault, "pivot_root");
+	return 0;
+}

@@ -1,0 +1,34 @@
+/* libFuzzer: any bytes as the fields of a CREATE. A request that passes must hold what the worker relies on. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "request.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct request request;
+	struct fault fault;
+	uint8_t *exact;
+
+	if (size > MAX_FRAME)
+		return 0;
+	/* An allocation of the exact size: reading past the frame's end is an error that the sanitizer sees. */
+	exact = malloc(size == 0 ? 1 : size);
+	memcpy(exact, data, size);
+	if (request_parse(exact, size, &request, &fault) == 0) {
+		size_t total = strlen(request.id) + strlen(request.hosts) + strlen(request.resolv_conf);
+
+		for (unsigned at = 0; at < request.layer_count; at++)
+			total += strlen(request.layers[at]);
+		for (unsigned at = 0; at < request.cgroup_count; at++)
+			total += request.cgroups[at].first_write + request.cgroups[at].writes;
+		if (request.layer_count == 0 || request.socket_path[0] != '/' || total == (size_t)-1)
+			abort();
+		if (request.uid_base < ID_RANGE || strlen(request.hostname) > MAX_HOSTNAME)
+			abort();
+	} else if (fault.error == 0 || strlen(fault.stage) == 0) {
+		abort();
+	}
+	free(exact);
+	return 0;
+}
