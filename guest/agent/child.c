@@ -1,0 +1,114 @@
+/* From a clone of the spawner to the command: descriptors, user, limits, directory, program. */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "program.h"
+#include "spawner.h"
+#include "start.h"
+#include "user.h"
+
+#define REPORT 3
+#define MARKER 4
+
+static _Noreturn void fail(int report, enum stage stage, int error) {
+	struct report message = {.stage = (uint8_t)stage, .value = error};
+	ssize_t ignored = write(report, &message, sizeof message);
+	(void)ignored;
+	_exit(127);
+}
+
+/* No input: the sandbox's own null device, or a pipe at its end where there is none to be had. */
+static int empty_input(void) {
+	int fd = open("/dev/null", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	struct stat status;
+	if (fd >= 0 && fstat(fd, &status) == 0 && S_ISCHR(status.st_mode)) {
+		fcntl(fd, F_SETFL, 0);
+		return fd;
+	}
+	int ends[2];
+	if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+	close(ends[1]);
+	return ends[0];
+}
+
+/* Afterwards: 0 to 2 the streams, 3 the report, 4 the marker of a write, nothing else. */
+static int arrange(const struct spawn *spawn) {
+	int input = spawn->input >= 0 ? spawn->input : empty_input();
+	if (input < 0 || dup2(input, 0) < 0 || dup2(spawn->out, 1) < 0 || dup2(spawn->err, 2) < 0) return errno;
+	/* The marker first: the report may lie in its place, and is moved below everything received. */
+	int report = fcntl(spawn->report, F_DUPFD_CLOEXEC, MARKER + PASSED_LIMIT + 2);
+	if (report < 0) return errno;
+	if (spawn->marker >= 0 && spawn->marker != MARKER && dup3(spawn->marker, MARKER, O_CLOEXEC) < 0) return errno;
+	if (dup3(report, REPORT, O_CLOEXEC) < 0) return errno;
+	return close_range(spawn->marker >= 0 ? MARKER + 1 : MARKER, ~0u, 0) != 0 ? errno : 0;
+}
+
+/*
+ * The spawner is protected from the kernel's memory killer, commands are not. The file belongs to the process only while it is
+ * dumpable; by now it holds nothing that is not the command's own.
+ */
+static int become_killable(void) {
+	prctl(PR_SET_DUMPABLE, 1);
+	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+	int error = fd < 0 || write(fd, "0", 1) != 1 ? errno : 0;
+	if (fd >= 0) close(fd);
+	prctl(PR_SET_DUMPABLE, 0);
+	return error;
+}
+
+static int apply_rlimits(const struct options *options) {
+	if (setrlimit(RLIMIT_NOFILE, &options->nofile) != 0) return errno;
+	for (int i = 0; i < options->rlimits; i++) {
+		const struct rlimit_setting *setting = &options->rlimit[i];
+		if (setrlimit((__rlimit_resource_t)setting->resource, &setting->value) != 0) return errno;
+	}
+	return 0;
+}
+
+static int become(const struct identity *identity) {
+	if (setgroups((size_t)identity->group_count, identity->groups) != 0) return errno;
+	if (setresgid(identity->gid, identity->gid, identity->gid) != 0) return errno;
+	return setresuid(identity->uid, identity->uid, identity->uid) != 0 ? errno : 0;
+}
+
+static const uint8_t *map_body(const struct spawn *spawn) {
+	if (spawn->file < 0) return spawn->body;
+	void *pages = mmap(NULL, spawn->body_size, PROT_READ, MAP_PRIVATE, spawn->file, 0);
+	return pages == MAP_FAILED ? NULL : pages;
+}
+
+static void run(const struct start *start, const struct identity *identity) {
+	struct program_failure failure = program_exec(start, identity);
+	fail(REPORT, failure.missing_interpreter ? STAGE_INTERPRETER : STAGE_EXEC, failure.error);
+}
+
+void child_main(const struct options *options, const struct spawn *spawn) {
+	static struct identity identity;
+	struct start start;
+	setsid();
+	/* After setsid: whoever knows the pid may signal the group. */
+	struct report born = {.value = getpid()};
+	if (write(spawn->report, &born, sizeof born) != sizeof born) _exit(127);
+	const uint8_t *body = map_body(spawn);
+	if (body == NULL) fail(spawn->report, STAGE_SETUP, errno);
+	if (start_parse(body, spawn->body_size, &start) != 0) fail(spawn->report, STAGE_REQUEST, EINVAL);
+	int error = arrange(spawn);
+	if (error != 0) fail(spawn->report, STAGE_SETUP, error);
+	signal(SIGPIPE, SIG_DFL);
+	if ((error = become_killable()) != 0) fail(REPORT, STAGE_SETUP, error);
+	if ((error = identity_resolve(start.user, &identity)) != 0) fail(REPORT, STAGE_USER, error);
+	if ((error = apply_rlimits(options)) != 0) fail(REPORT, STAGE_RLIMIT, error);
+	if ((error = become(&identity)) != 0) fail(REPORT, STAGE_USER, error);
+	if (chdir(start.cwd) != 0) fail(REPORT, STAGE_CWD, errno);
+	if (start.action == ACTION_EXEC) run(&start, &identity);
+	/* The action is under way: what stops it from here on is its exit code. */
+	close(REPORT);
+	_exit(files_run(&start, spawn->marker >= 0 ? MARKER : -1));
+}

@@ -1,0 +1,42 @@
+/* Hostile bytes against the two parsers that see what the edge sends. Built with clang's fuzzer: see the Makefile. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "frame.h"
+#include "start.h"
+
+/* Touches every byte that a parsed START points at, so that the sanitizer sees each. */
+static size_t walk(const struct start *start) {
+	size_t sum = strlen(start->user) + strlen(start->cwd);
+	if (start->path != NULL) sum += strlen(start->path);
+	if (start->argv != NULL) sum += texts_count(start->argv, start->argv_size);
+	if (start->env != NULL) sum += texts_count(start->env, start->env_size);
+	return sum;
+}
+
+static void parse_start(const uint8_t *bytes, size_t size) {
+	/* A copy of the exact size: the sanitizer guards both its ends. */
+	uint8_t *body = malloc(size > 0 ? size : 1);
+	struct start start;
+	memcpy(body, bytes, size);
+	if (start_parse(body, size, &start) == 0) {
+		volatile size_t sum = walk(&start);
+		(void)sum;
+	}
+	free(body);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+	parse_start(bytes, size);
+	for (size_t at = 0; at < size;) {
+		struct frame frame;
+		int64_t extent = frame_read(bytes + at, size - at, &frame);
+		if (extent <= 0) break;
+		if ((size_t)extent > size - at) break;
+		if (frame.type == FRAME_START) parse_start(frame.payload, frame.size);
+		at += (size_t)extent;
+	}
+	return 0;
+}

@@ -1,0 +1,16 @@
+#ifndef PROGRAM_H
+#define PROGRAM_H
+
+#include "start.h"
+#include "user.h"
+
+struct program_failure {
+	int error;
+	/* The file is there; what its first line or its header names is not. */
+	bool missing_interpreter;
+};
+
+/* Replaces the process by the program; returns only when that fails. */
+struct program_failure program_exec(const struct start *start, const struct identity *identity);
+
+#endif

@@ -1,0 +1,85 @@
+#include "start.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "bytes.h"
+
+#define TAG_HEADER 8u
+
+struct field {
+	const uint8_t *value;
+	uint32_t size;
+};
+
+/* A value that is there must be one text: its only NUL is its last byte. */
+static bool is_text(const struct field *field) {
+	return field->size > 0 && memchr(field->value, 0, field->size) == field->value + field->size - 1;
+}
+
+static bool is_texts(const struct field *field) { return field->size > 0 && field->value[field->size - 1] == 0; }
+
+static bool collect(const uint8_t *body, size_t size, struct field fields[START_TAG_LIMIT]) {
+	while (size > 0) {
+		if (size < TAG_HEADER) return false;
+		uint16_t tag = get16(body);
+		uint32_t length = get32(body + 4);
+		if (tag == 0 || tag >= START_TAG_LIMIT || get16(body + 2) != 0 || fields[tag].value != NULL) return false;
+		body += TAG_HEADER;
+		size -= TAG_HEADER;
+		if (length > size) return false;
+		fields[tag] = (struct field){.value = body, .size = length};
+		body += length;
+		size -= length;
+	}
+	return true;
+}
+
+/* Sizes of the fields that are there, and presence of those that the action needs. */
+static bool well_formed(const struct field fields[START_TAG_LIMIT]) {
+	static const uint8_t widths[START_TAG_LIMIT] = {
+		[START_ACTION] = 1, [START_STDIN] = 1,  [START_FLAG] = 1, [START_TIME_LIMIT] = 8,
+		[START_OFFSET] = 8, [START_LENGTH] = 8, [START_MODE] = 4,
+	};
+	for (int tag = 1; tag < START_TAG_LIMIT; tag++) {
+		if (fields[tag].value != NULL && widths[tag] != 0 && fields[tag].size != widths[tag]) return false;
+	}
+	if (fields[START_ACTION].value == NULL) return false;
+	if (!is_text(&fields[START_USER]) || !is_text(&fields[START_CWD])) return false;
+	if (fields[START_ENV].size > 0 && !is_texts(&fields[START_ENV])) return false;
+	if (fields[START_ACTION].value[0] == ACTION_EXEC) {
+		return is_texts(&fields[START_ARGV]) && fields[START_ARGV].value[0] != 0;
+	}
+	return is_text(&fields[START_PATH]) && fields[START_PATH].value[0] == '/';
+}
+
+int start_parse(const uint8_t *body, size_t size, struct start *start) {
+	struct field fields[START_TAG_LIMIT] = {0};
+	if (!collect(body, size, fields) || !well_formed(fields)) return -1;
+	*start = (struct start){
+		.action = fields[START_ACTION].value[0],
+		.input = fields[START_STDIN].value != NULL && fields[START_STDIN].value[0] == 1,
+		.flag = fields[START_FLAG].value != NULL && fields[START_FLAG].value[0] == 1,
+		.mode = fields[START_MODE].value != NULL ? get32(fields[START_MODE].value) : 0,
+		.time_limit_ms = fields[START_TIME_LIMIT].value != NULL ? get64(fields[START_TIME_LIMIT].value) : 0,
+		.offset = fields[START_OFFSET].value != NULL ? get64(fields[START_OFFSET].value) : 0,
+		.length = fields[START_LENGTH].value != NULL ? get64(fields[START_LENGTH].value) : UINT64_MAX,
+		.user = (const char *)fields[START_USER].value,
+		.cwd = (const char *)fields[START_CWD].value,
+		.path = (const char *)fields[START_PATH].value,
+		.argv = (const char *)fields[START_ARGV].value,
+		.argv_size = fields[START_ARGV].size,
+		.env = (const char *)fields[START_ENV].value,
+		.env_size = fields[START_ENV].size,
+	};
+	if (start->action < ACTION_EXEC || start->action > ACTION_REMOVE) return -1;
+	if (start->mode > 07777 || start->offset > INT64_MAX) return -1;
+	if (start->action == ACTION_WRITE && !start->input) return -1;
+	return 0;
+}
+
+size_t texts_count(const char *texts, size_t size) {
+	size_t count = 0;
+	for (const char *at = texts, *end = texts + size; at < end; at += strlen(at) + 1) count++;
+	return count;
+}

@@ -1,0 +1,55 @@
+/* The body of a START frame: what to run, as tagged fields. */
+#ifndef START_H
+#define START_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum action {
+	ACTION_EXEC = 1,
+	ACTION_READ = 2,
+	ACTION_WRITE = 3,
+	ACTION_LIST = 4,
+	ACTION_STAT = 5,
+	ACTION_MKDIR = 6,
+	ACTION_REMOVE = 7,
+};
+
+enum start_tag {
+	START_ACTION = 1,      /* u8 */
+	START_USER = 2,        /* string */
+	START_CWD = 3,         /* string */
+	START_ENV = 4,         /* strings, NAME=value each */
+	START_STDIN = 5,       /* u8: 1 when the edge will send input */
+	START_TIME_LIMIT = 6,  /* u64 milliseconds */
+	START_ARGV = 7,        /* strings */
+	START_PATH = 8,        /* string, absolute */
+	START_OFFSET = 9,      /* u64 */
+	START_LENGTH = 10,     /* u64 */
+	START_MODE = 11,       /* u32 */
+	START_FLAG = 12,       /* u8: parents of write and mkdir, recursive of remove */
+	START_TAG_LIMIT = 13,
+};
+
+/* Texts point into the parsed body and end with a NUL there. `argv` and `env` are runs of such texts. */
+struct start {
+	uint8_t action;
+	bool input;
+	bool flag;
+	uint32_t mode;
+	uint64_t time_limit_ms; /* 0: none */
+	uint64_t offset;
+	uint64_t length; /* UINT64_MAX: to the end */
+	const char *user, *cwd, *path;
+	const char *argv, *env;
+	size_t argv_size, env_size;
+};
+
+/* 0, or -1 when the body breaks the rules of protocol/README.md. Reads nothing beyond `size` bytes. */
+int start_parse(const uint8_t *body, size_t size, struct start *start);
+
+/* Number of texts in a run. */
+size_t texts_count(const char *texts, size_t size);
+
+#endif

@@ -1,0 +1,196 @@
+/* Bytes between a task's pipes and the edge: output kept until acknowledged, input kept until the task takes it. */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "agent.h"
+
+#define READ_SIZE 65536u
+
+void stream_close(struct stream *stream) {
+	link_leave(&stream->readable);
+	close_fd(&stream->fd);
+	pages_unmap(stream->ring, OUTPUT_WINDOW);
+	*stream = (struct stream){.fd = -1};
+}
+
+void stream_mark(struct stream *stream) {
+	int held = 0;
+	if (stream->fd >= 0) ioctl(stream->fd, FIONREAD, &held);
+	stream->mark = stream->to + (uint64_t)(held > 0 ? held : 0);
+}
+
+void stream_event(struct agent *agent, struct stream *stream) {
+	if (stream->fd < 0) return;
+	if (stream->to - stream->from == OUTPUT_WINDOW) {
+		stream->stalled = true;
+	} else {
+		list_append(&agent->readable, &stream->readable);
+	}
+}
+
+static ssize_t read_into_ring(struct stream *stream, size_t room) {
+	size_t at = stream->to % OUTPUT_WINDOW;
+	size_t first = room < OUTPUT_WINDOW - at ? room : OUTPUT_WINDOW - at;
+	struct iovec pieces[2] = {{stream->ring + at, first}, {stream->ring, room - first}};
+	return readv(stream->fd, pieces, room > first ? 2 : 1);
+}
+
+void stream_read(struct agent *agent, struct task *task, struct stream *stream) {
+	uint64_t free = OUTPUT_WINDOW - (stream->to - stream->from);
+	if (stream->fd < 0) return;
+	if (free == 0) {
+		stream->stalled = true;
+		return;
+	}
+	if (stream->ring == NULL) stream->ring = pages_map(OUTPUT_WINDOW);
+	if (stream->ring == NULL) {
+		/* No memory now: the writer waits, and the next turn tries again. */
+		list_append(&agent->readable, &stream->readable);
+		return;
+	}
+	size_t room = free < READ_SIZE ? (size_t)free : READ_SIZE;
+	ssize_t got = read_into_ring(stream, room);
+	if (got < 0) return;
+	if (got == 0) {
+		stream->ended = true;
+		close_fd(&stream->fd);
+	} else {
+		stream->to += (uint64_t)got;
+		/* A full read may have left some; after a short one the pipe was empty and will announce itself. */
+		if ((size_t)got == room) list_append(&agent->readable, &stream->readable);
+	}
+	task_due(agent, task);
+}
+
+bool stream_acknowledge(struct agent *agent, struct task *task, int which, uint64_t offset) {
+	struct stream *stream = &task->streams[which];
+	if (task->state == TASK_FAILED) return true;
+	if (!stream->resumed) {
+		if (offset < stream->from || offset > stream->to) return false;
+		stream->resumed = true;
+		stream->sent = offset;
+	}
+	if (offset < stream->from) return true;
+	if (offset > stream->sent) return false;
+	stream->from = offset;
+	if (stream->stalled && stream->fd >= 0 && stream->to - stream->from < OUTPUT_WINDOW) {
+		stream->stalled = false;
+		list_append(&agent->readable, &stream->readable);
+	}
+	if (stream->ended && stream->from == stream->to) {
+		pages_unmap(stream->ring, OUTPUT_WINDOW);
+		stream->ring = NULL;
+	}
+	task_due(agent, task);
+	return true;
+}
+
+void input_close(struct input *input) {
+	close_fd(&input->fd);
+	close_fd(&input->marker);
+	pages_unmap(input->ring, INPUT_WINDOW);
+	input->ring = NULL;
+	/* What nobody reads counts as taken: the edge must not wait for it. */
+	input->written = input->received;
+}
+
+static void answer(struct agent *agent, struct task *task, uint8_t kind) {
+	if (kind != STDIN_TAKEN || !task->input.answer_due) task->input.answer = kind;
+	task->input.answer_due = true;
+	task_due(agent, task);
+}
+
+static void close_when_drained(struct input *input) {
+	if (!input->closing || input->written < input->received) return;
+	if (input->marker >= 0) {
+		ssize_t ignored = write(input->marker, "", 1);
+		(void)ignored;
+	}
+	input_close(input);
+}
+
+/* Writes what it can of `bytes`; the number taken, all of it when nobody reads any more. */
+static uint32_t write_input(struct input *input, const uint8_t *bytes, uint32_t size) {
+	if (input->fd < 0) return size;
+	ssize_t wrote = write(input->fd, bytes, size);
+	if (wrote >= 0) return (uint32_t)wrote;
+	if (errno == EAGAIN || errno == EINTR) return 0;
+	input_close(input);
+	return size;
+}
+
+void input_drain(struct agent *agent, struct task *task) {
+	struct input *input = &task->input;
+	uint64_t before = input->written;
+	while (input->written < input->received) {
+		size_t at = input->written % INPUT_WINDOW;
+		uint64_t held = input->received - input->written;
+		uint32_t size = (uint32_t)(held < INPUT_WINDOW - at ? held : INPUT_WINDOW - at);
+		uint32_t taken = write_input(input, input->ring + at, size);
+		if (taken == 0) break;
+		if (input->written < input->received) input->written += taken;
+		if (taken < size) break;
+	}
+	if (input->written == input->received) {
+		pages_unmap(input->ring, INPUT_WINDOW);
+		input->ring = NULL;
+	}
+	if (input->written > before) answer(agent, task, STDIN_TAKEN);
+	close_when_drained(input);
+}
+
+static bool keep_input(struct input *input, const uint8_t *bytes, uint32_t size) {
+	if (size == 0) return true;
+	if (input->ring == NULL) input->ring = pages_map(INPUT_WINDOW);
+	if (input->ring == NULL) return false;
+	size_t at = input->received % INPUT_WINDOW;
+	size_t first = size < INPUT_WINDOW - at ? size : INPUT_WINDOW - at;
+	memcpy(input->ring + at, bytes, first);
+	memcpy(input->ring, bytes + first, size - first);
+	input->received += size;
+	return true;
+}
+
+bool input_take(struct agent *agent, struct task *task, uint64_t offset, const uint8_t *bytes, uint32_t size) {
+	struct input *input = &task->input;
+	if (task->state == TASK_FAILED) return true;
+	if (input->absent || task->state == TASK_WAITING) {
+		answer(agent, task, STDIN_ABSENT);
+		return true;
+	}
+	if (offset > input->received) {
+		answer(agent, task, STDIN_GAP);
+		return true;
+	}
+	uint64_t known = input->received - offset;
+	uint32_t skip = known < size ? (uint32_t)known : size;
+	bytes += skip;
+	size -= skip;
+	if (input->received - input->written + size > INPUT_WINDOW) return false;
+	if (input->closing || input->received > INT64_MAX) size = 0;
+	if (input->written == input->received) {
+		uint32_t taken = write_input(input, bytes, size);
+		input->received += taken;
+		input->written = input->received;
+		bytes += taken;
+		size -= taken;
+	}
+	if (!keep_input(input, bytes, size)) return false;
+	answer(agent, task, STDIN_TAKEN);
+	return true;
+}
+
+void input_finish(struct agent *agent, struct task *task, uint64_t offset) {
+	struct input *input = &task->input;
+	if (input->absent || task->state == TASK_FAILED || task->state == TASK_WAITING) return;
+	if (offset != OFFSET_ANY && offset > input->received) {
+		answer(agent, task, STDIN_GAP);
+		return;
+	}
+	input->closing = true;
+	close_when_drained(input);
+}

@@ -1,0 +1,309 @@
+/* The table of tasks: starts, ends, time limits, forgetting. */
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "bytes.h"
+#include "start.h"
+
+/* Ended children collected in one turn: a storm of orphans must not keep the edge waiting. */
+#define REAP_BATCH 64
+/* Starts that die with their spawner, or before they reported, are carried out again this often. */
+#define START_TRIES 3
+/* A write that is dropped removes its temporary file; then it is killed. */
+#define WRITE_GRACE_US 2000000u
+/* Beyond this a time limit would overflow the clock. */
+#define TIME_LIMIT_MS (1ull << 50)
+
+struct task *task_find(struct agent *agent, uint32_t number) {
+	for (uint32_t slot = 0; slot < agent->slots; slot++) {
+		struct task *task = &agent->tasks[slot];
+		if (agent->numbers[slot] == number && task->state != TASK_FREE && !task->forgotten) return task;
+	}
+	return NULL;
+}
+
+static struct task *find_pid(struct agent *agent, pid_t pid) {
+	for (uint32_t slot = 0; slot < agent->slots; slot++) {
+		if (agent->pids[slot] == pid) return &agent->tasks[slot];
+	}
+	return NULL;
+}
+
+static struct task *allocate(struct agent *agent) {
+	uint32_t slot = 0;
+	while (slot < agent->slots && agent->tasks[slot].state != TASK_FREE) slot++;
+	if (slot == TASK_LIMIT) return NULL;
+	if (slot == agent->slots) agent->slots++;
+	struct task *task = &agent->tasks[slot];
+	uint32_t generation = task->generation + 1;
+	*task = (struct task){.state = TASK_WAITING, .generation = generation, .report = -1};
+	task->streams[STDOUT].fd = task->streams[STDERR].fd = task->input.fd = task->input.marker = -1;
+	return task;
+}
+
+void task_due(struct agent *agent, struct task *task) { list_append(&agent->due, &task->due); }
+
+static void release_body(struct agent *agent, struct task *task) {
+	if (task->body == NULL) return;
+	pages_unmap(task->body, task->body_size);
+	agent->waiting_bytes -= task->body_size;
+	task->body = NULL;
+}
+
+static void leave_waiting(struct agent *agent, struct task *task) {
+	if (task->state == TASK_WAITING) agent->starting--;
+	link_leave(&task->waiting);
+	close_fd(&task->report);
+	release_body(agent, task);
+}
+
+static void close_streams(struct task *task) {
+	for (int i = 0; i < STREAMS; i++) stream_close(&task->streams[i]);
+	input_close(&task->input);
+}
+
+void task_free(struct agent *agent, struct task *task) {
+	uint32_t slot = (uint32_t)(task - agent->tasks);
+	leave_waiting(agent, task);
+	close_streams(task);
+	link_leave(&task->due);
+	agent->pids[slot] = 0;
+	task->state = TASK_FREE;
+	while (agent->slots > 0 && agent->tasks[agent->slots - 1].state == TASK_FREE) agent->slots--;
+}
+
+void start_failed(struct agent *agent, uint32_t number, uint8_t stage, int32_t error) {
+	uint8_t *at = connection_frame(agent, FRAME_START_FAILED, stage, number, 4);
+	if (at != NULL) put32(at, (uint32_t)error);
+}
+
+void task_fail(struct agent *agent, struct task *task, uint8_t stage, int32_t error) {
+	if (task->forgotten || task->session != agent->session) {
+		task_free(agent, task);
+		return;
+	}
+	leave_waiting(agent, task);
+	close_streams(task);
+	agent->pids[task - agent->tasks] = 0;
+	task->state = TASK_FAILED;
+	task->failed_stage = stage;
+	task->failed_errno = error;
+	task_due(agent, task);
+}
+
+static bool keep_body(struct agent *agent, struct task *task, const struct frame *frame) {
+	if (agent->waiting_bytes + frame->size > WAITING_LIMIT) return false;
+	task->body = pages_map(frame->size);
+	if (task->body == NULL) return false;
+	memcpy(task->body, frame->payload, frame->size);
+	task->body_size = frame->size;
+	agent->waiting_bytes += frame->size;
+	return true;
+}
+
+void task_start(struct agent *agent, const struct frame *frame) {
+	struct start start;
+	if (start_parse(frame->payload, frame->size, &start) != 0) {
+		start_failed(agent, frame->task, STAGE_REQUEST, EINVAL);
+		return;
+	}
+	if (task_find(agent, frame->task) != NULL) {
+		start_failed(agent, frame->task, STAGE_DUPLICATE, EEXIST);
+		return;
+	}
+	struct task *task = allocate(agent);
+	if (task == NULL) {
+		start_failed(agent, frame->task, STAGE_LIMIT, EAGAIN);
+		return;
+	}
+	agent->starting++;
+	agent->numbers[task - agent->tasks] = frame->task;
+	task->number = frame->task;
+	task->session = agent->session;
+	task->action = start.action;
+	task->input.absent = !start.input;
+	uint64_t limit_ms = start.time_limit_ms < TIME_LIMIT_MS ? start.time_limit_ms : TIME_LIMIT_MS;
+	task->time_limit_us = limit_ms * 1000u;
+	for (int i = 0; i < STREAMS; i++) task->streams[i].resumed = true;
+	if (!keep_body(agent, task, frame)) {
+		task_fail(agent, task, STAGE_LIMIT, ENOMEM);
+		return;
+	}
+	list_append(&agent->waiting, &task->waiting);
+}
+
+/* Never after the leader was reaped: its number may belong to somebody else then. */
+static void kill_task(const struct task *task, int signal, bool group) {
+	if (task->pid > 0 && !task->reaped) kill(group ? -task->pid : task->pid, signal);
+}
+
+static void finish(struct agent *agent, struct task *task) {
+	if (task->forgotten) {
+		task_free(agent, task);
+		return;
+	}
+	task->state = TASK_ENDED;
+	for (int i = 0; i < STREAMS; i++) stream_mark(&task->streams[i]);
+	task_due(agent, task);
+}
+
+static void started(struct agent *agent, struct task *task) {
+	leave_waiting(agent, task);
+	task->state = TASK_RUNNING;
+	task->deadline_us = task->time_limit_us > 0 ? task->began_us + task->time_limit_us : NEVER;
+	agent_timer(agent, task->deadline_us);
+	task->started_due = !task->forgotten && task->session == agent->session;
+	if (task->reaped) {
+		finish(agent, task);
+	} else if (task->forgotten) {
+		kill_task(task, SIGKILL, true);
+	} else {
+		task_due(agent, task);
+	}
+}
+
+/* Nothing of the start was carried out: its spawner died, or the child before it could say who it is. */
+static void again(struct agent *agent, struct task *task) {
+	close_fd(&task->report);
+	close_streams(task);
+	for (int i = 0; i < STREAMS; i++) task->streams[i].resumed = task->session == agent->session;
+	if (task->forgotten || ++task->tries >= START_TRIES) {
+		task_fail(agent, task, STAGE_SPAWN, EAGAIN);
+		return;
+	}
+	list_append(&agent->waiting, &task->waiting);
+}
+
+void task_reported(struct agent *agent, struct task *task) {
+	uint8_t message[8];
+	while (task->report >= 0) {
+		ssize_t got = read(task->report, message, sizeof message);
+		if (got < 0) return;
+		if (got == 0) break;
+		if (got != sizeof message) continue;
+		if (message[0] != 0) {
+			task->failed_stage = message[0];
+			task->failed_errno = (int32_t)get32(message + 4);
+			continue;
+		}
+		task->pid = (pid_t)get32(message + 4);
+		agent->pids[task - agent->tasks] = task->pid;
+		if (task->forgotten) kill_task(task, SIGKILL, true);
+	}
+	if (task->failed_stage != 0) {
+		task_fail(agent, task, task->failed_stage, task->failed_errno);
+	} else if (task->pid == 0) {
+		again(agent, task);
+	} else {
+		started(agent, task);
+	}
+}
+
+void task_signal(struct task *task, int signal, bool group) {
+	if (signal >= 1 && signal <= SIGRTMAX) kill_task(task, signal, group);
+}
+
+void task_forget(struct agent *agent, struct task *task) {
+	if (task->state == TASK_ENDED || task->state == TASK_FAILED || (task->state == TASK_WAITING && task->report < 0)) {
+		task_free(agent, task);
+		return;
+	}
+	task->forgotten = true;
+	link_leave(&task->due);
+	close_streams(task);
+	bool graceful = task->action == ACTION_WRITE && task->state == TASK_RUNNING;
+	if (!graceful) kill_task(task, SIGKILL, true);
+	task->deadline_us = graceful ? agent->now_us + WRITE_GRACE_US : NEVER;
+	agent_timer(agent, task->deadline_us);
+}
+
+void tasks_expire(struct agent *agent) {
+	for (uint32_t slot = 0; slot < agent->slots; slot++) {
+		struct task *task = &agent->tasks[slot];
+		if (task->state != TASK_RUNNING || task->deadline_us == NEVER) continue;
+		if (task->deadline_us > agent->now_us) {
+			agent_timer(agent, task->deadline_us);
+			continue;
+		}
+		task->deadline_us = NEVER;
+		task->timed_out = true;
+		kill_task(task, SIGKILL, true);
+	}
+}
+
+static void ended(struct agent *agent, struct task *task, int status, const struct rusage *usage) {
+	bool exited = WIFEXITED(status);
+	bool timeout = task->timed_out && !exited && WTERMSIG(status) == SIGKILL;
+	agent->pids[task - agent->tasks] = 0;
+	task->reaped = true;
+	task->ending = (struct ending){
+		.cause = timeout ? CAUSE_TIMEOUT : exited ? CAUSE_EXITED : CAUSE_SIGNALED,
+		.value = exited ? WEXITSTATUS(status) : -WTERMSIG(status),
+		.wall_us = agent->now_us - task->began_us,
+		.cpu_us = (uint64_t)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000000u +
+			  (uint64_t)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec),
+		.max_rss_kib = (uint64_t)usage->ru_maxrss,
+	};
+	/* One that is still waiting has not closed its report everywhere: the spawner holds it for a moment longer. */
+	if (task->state == TASK_RUNNING) finish(agent, task);
+}
+
+/* Every task that has not started may have reported meanwhile: after this an unknown pid is an orphan for certain. */
+static void hear_reports(struct agent *agent) {
+	for (uint32_t slot = 0; agent->starting > 0 && slot < agent->slots; slot++) {
+		struct task *task = &agent->tasks[slot];
+		if (task->state == TASK_WAITING && task->report >= 0) task_reported(agent, task);
+	}
+}
+
+void tasks_reap(struct agent *agent) {
+	agent->children_due = false;
+	siginfo_t stopped = {0};
+	/* A spawner that is stopped, by root of the sandbox, is replaced like a dead one. */
+	if (agent->spawner.pid > 0 && waitid(P_PID, (id_t)agent->spawner.pid, &stopped, WSTOPPED | WNOHANG) == 0 &&
+	    stopped.si_pid > 0) {
+		kill(agent->spawner.pid, SIGKILL);
+	}
+	for (int i = 0; i < REAP_BATCH; i++) {
+		siginfo_t info = {0};
+		/* A look first: while the zombie is there its pid means this child and no other. */
+		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+		pid_t pid = info.si_pid;
+		struct task *task = find_pid(agent, pid);
+		if (task == NULL && agent->starting > 0) {
+			hear_reports(agent);
+			task = find_pid(agent, pid);
+		}
+		struct rusage usage = {0};
+		int status = 0;
+		if (wait4(pid, &status, WNOHANG, &usage) != pid) return;
+		if (pid == agent->spawner.pid) {
+			spawner_gone(agent);
+		} else if (task != NULL) {
+			ended(agent, task, status, &usage);
+		}
+	}
+	agent->children_due = true;
+}
+
+void tasks_detach(struct agent *agent) {
+	for (uint32_t slot = agent->slots; slot-- > 0;) {
+		struct task *task = &agent->tasks[slot];
+		if (task->state == TASK_FREE || task->forgotten) continue;
+		if (task->state == TASK_FAILED) {
+			task_free(agent, task);
+			continue;
+		}
+		link_leave(&task->due);
+		task->started_due = task->exit_sent = false;
+		task->input.answer_due = false;
+		for (int i = 0; i < STREAMS; i++) {
+			struct stream *stream = &task->streams[i];
+			stream->resumed = stream->eof_sent = false;
+			stream->sent = stream->from;
+		}
+	}
+}
