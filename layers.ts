@@ -41,6 +41,7 @@ export const LAYERS: Readonly<Record<string, readonly string[]>> = {
     "client/cli",
     "bin",
     "guest/protocol",
+    "tests",
   ],
   tests: [
     "core",

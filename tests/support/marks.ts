@@ -1,0 +1,84 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { hasCode } from "#core/errors.ts";
+
+/** What tells the things of one node from everything else on the machine. */
+export interface Marks {
+  /** The node's edge id: cgroups carry it. */
+  readonly edge: string;
+  /** A folder that only this node uses: mounts, loop devices and environments name it. */
+  readonly folder: string;
+}
+
+/** Things of one kind that a node has on this machine, in words. */
+export type Traces = Readonly<Record<"processes" | "cgroups" | "mounts" | "loopDevices", readonly string[]>>;
+
+/** Everything on this machine that carries the marks of one node. Processes include those in its cgroups. */
+export function findTraces(marks: Marks): Traces {
+  return {
+    processes: findProcesses(marks).map((pid) => `${pid} ${commandOf(pid)}`),
+    cgroups: findCgroups(marks),
+    mounts: findMounts(marks),
+    loopDevices: findLoopDevices(marks),
+  };
+}
+
+/** Ids of processes of the node: they have its folder in their environment, or sit in a cgroup of its sandboxes. */
+export function findProcesses({ edge, folder }: Marks): readonly number[] {
+  const pids = readdirSync("/proc").filter((name) => /^\d+$/.test(name));
+  return pids
+    .filter((pid) => {
+      if (Number(pid) === process.pid) return false;
+      const cgroups = readIfThere(`/proc/${pid}/cgroup`);
+      return cgroups.includes(`/dsec/${edge}/`) || readIfThere(`/proc/${pid}/environ`).includes(folder);
+    })
+    .map(Number);
+}
+
+/** Folders below /sys/fs/cgroup that belong to the node. */
+export function findCgroups({ edge }: Marks): readonly string[] {
+  const root = "/sys/fs/cgroup";
+  const hierarchies = readdirSync(root, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+  return ["", ...hierarchies.map(({ name }) => name)]
+    .map((name) => join(root, name, "dsec", edge))
+    .flatMap((folder) => listIfThere(folder));
+}
+
+/** Mount points and sources below the node's folder. */
+export function findMounts({ folder }: Marks): readonly string[] {
+  return readFileSync("/proc/self/mountinfo", "utf8")
+    .split("\n")
+    .filter((line) => line.includes(folder))
+    .map((line) => line.split(" ")[4] ?? line);
+}
+
+function findLoopDevices({ folder }: Marks): readonly string[] {
+  return readdirSync("/sys/block")
+    .filter((name) => name.startsWith("loop"))
+    .filter((name) => readIfThere(`/sys/block/${name}/loop/backing_file`).includes(folder));
+}
+
+/** The folder itself and its sub-folders, deepest first: the order in which they can be removed. */
+function listIfThere(folder: string): string[] {
+  try {
+    const inner = readdirSync(folder, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+    return [...inner.flatMap(({ name }) => listIfThere(join(folder, name))), folder];
+  } catch (error) {
+    if (hasCode(error, "ENOENT", "ENOTDIR", "ENODEV")) return [];
+    throw error;
+  }
+}
+
+/** Processes end while they are looked at. */
+function readIfThere(file: string): string {
+  try {
+    return readFileSync(file, "latin1");
+  } catch (error) {
+    if (hasCode(error, "ENOENT", "ESRCH", "EACCES", "ENXIO")) return "";
+    throw error;
+  }
+}
+
+function commandOf(pid: number): string {
+  return readIfThere(`/proc/${pid}/cmdline`).replaceAll("\0", " ").trim() || readIfThere(`/proc/${pid}/comm`).trim();
+}
