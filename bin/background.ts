@@ -39,7 +39,7 @@ export async function startInBackground(
 async function launch(places: Places, words: readonly string[]): Promise<void> {
   const log = openLog(places);
   const logStart = fstatSync(log).size;
-  const entry = fileURLToPath(new URL("node.ts", import.meta.url));
+  const entry = fileURLToPath(new URL("./node.ts", import.meta.url));
   const child = spawn(process.execPath, [entry, ...words], {
     cwd: "/",
     detached: true,

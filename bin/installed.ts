@@ -14,7 +14,7 @@ interface LockedPackage {
 }
 
 /** The level of what is installed in `root`, undefined when something that is needed is missing or another version. */
-export function installedLevel(
+function installedLevel(
   wanted: Readonly<Record<string, LockedPackage>>,
   present: Readonly<Record<string, LockedPackage>>,
 ): "full" | "production" | undefined {

@@ -47,7 +47,7 @@ export function mebibytes(fallback: string | undefined, help: string): Setting<n
 }
 
 /** MiB of a text such as `512MiB` or `1.5GiB`; throws a plain `Error` otherwise. */
-export function parseMebibytes(raw: string): number {
+function parseMebibytes(raw: string): number {
   const match = /^(\d+(?:\.\d+)?)\s*(MiB|GiB|TiB)$/.exec(raw);
   const amount = Number(match?.[1]) * (MEBIBYTES[match?.[2] ?? ""] ?? Number.NaN);
   if (!Number.isSafeInteger(amount) || amount <= 0) throw new Error("is not a size like 512MiB or 4GiB");
@@ -64,7 +64,7 @@ export function durationMs(fallback: string | undefined, help: string): Setting<
 }
 
 /** Milliseconds of a text such as `250ms` or `2h`; throws a plain `Error` otherwise. */
-export function parseDurationMs(raw: string): number {
+function parseDurationMs(raw: string): number {
   const match = /^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)$/.exec(raw);
   const amount = Number(match?.[1]) * (MILLISECONDS[match?.[2] ?? ""] ?? Number.NaN);
   if (!Number.isSafeInteger(amount) || amount <= 0) throw new Error("is not a time like 250ms, 2s, 15m or 12h");

@@ -39,6 +39,7 @@ export interface SettingsLoader<T extends SettingsTable> {
   help(): string;
 }
 
+/** How a table sits among others. */
 export interface SettingsOptions {
   /** Names with the same prefix in the environment that belong to somebody else, without the prefix. */
   readonly foreignEnv?: readonly string[];

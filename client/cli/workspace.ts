@@ -22,12 +22,12 @@ export async function workspaceName(
 }
 
 /** True for what names a directory of this machine rather than an artifact. */
-export function isDirectoryPath(workspace: string): boolean {
+function isDirectoryPath(workspace: string): boolean {
   return /^(\/|\.{1,2}(\/|$))/.test(workspace);
 }
 
 /** `dir-` and the directory's name, as far as artifact names allow, with a digest of the whole path. */
-export function directoryName(path: string): string {
+function directoryName(path: string): string {
   const label = basename(path)
     .toLowerCase()
     .replaceAll(/[^a-z0-9]+/g, "-")

@@ -1,0 +1,22 @@
+import { flag } from "#core/setting-kinds.ts";
+import { defineSettings } from "#core/settings.ts";
+import type { HostFact } from "#host/probe/fact.ts";
+import { probeHost } from "#host/probe/probe.ts";
+import type { Places } from "./config.ts";
+
+const loadWords = defineSettings("DSEC_DOCTOR", { json: flag(false, "The facts as JSON.") });
+const MARKS: Readonly<Record<HostFact["state"], string>> = { works: "ok     ", partial: "partly ", missing: "MISSING" };
+
+/** Prints each capability of this host: whether it works, why it matters, how to get it. Succeeds whatever it finds. */
+export async function doctor(argv: readonly string[], places: Places, sink: NodeJS.WritableStream): Promise<number> {
+  const { json } = loadWords({ argv });
+  const facts = await probeHost({ dataDir: places.dataDir });
+  sink.write(json ? `${JSON.stringify(facts)}\n` : facts.map(textOf).join(""));
+  return 0;
+}
+
+function textOf(fact: HostFact): string {
+  const head = `${MARKS[fact.state]} ${fact.name}: ${fact.detail}\n`;
+  if (fact.state === "works") return head;
+  return `${head}        why it matters: ${fact.why}\n        how to get it: ${fact.how}\n`;
+}

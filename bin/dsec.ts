@@ -1,0 +1,66 @@
+import { errorText, runCli } from "#cli/main.ts";
+import type { HostCommand } from "#cli/program.ts";
+import { loadPlaces, type Places } from "./config.ts";
+import { findEndpoint } from "./endpoint.ts";
+import { processIo } from "./process-io.ts";
+import { VERSION } from "./version.ts";
+
+/** The words of `dsec`: everything but what a command needs is loaded when it is asked for. */
+const HOST_COMMANDS: readonly (HostCommand & { run(argv: readonly string[]): Promise<number> })[] = [
+  {
+    name: "up",
+    help: "run a node on this machine until Ctrl-C (--help lists its settings)",
+    run: async (argv) => (await import("./up.ts")).up(argv, process.env),
+  },
+  {
+    name: "down",
+    help: "stop this machine's node and remove its sandboxes (--keep leaves them)",
+    run: async (argv) => (await import("./down.ts")).down(argv, places(), say),
+  },
+  {
+    name: "doctor",
+    help: "say what this machine can and cannot do, and why",
+    run: async (argv) => (await import("./doctor.ts")).doctor(argv, places(), process.stdout),
+  },
+  {
+    name: "bench",
+    help: "measure promised figures beside a floor and peers",
+    run: async (argv) => (await import("./delegate.ts")).delegate("../bench/main.ts", argv),
+  },
+  {
+    name: "test",
+    help: "run the tests, all of them or those whose path has one of the words",
+    run: async (argv) => (await import("./test.ts")).runTests(argv),
+  },
+];
+
+function places(): Places {
+  return loadPlaces({ env: process.env });
+}
+
+function say(line: string): void {
+  process.stderr.write(`dsec: ${line}\n`);
+}
+
+async function startNode(): Promise<{ readonly url: string }> {
+  const { startInBackground } = await import("./background.ts");
+  return startInBackground(places(), { words: [], say });
+}
+
+async function main(): Promise<number> {
+  return await runCli({
+    argv: process.argv.slice(2),
+    io: processIo(),
+    version: VERSION,
+    hostCommands: HOST_COMMANDS,
+    endpoint: ({ start }) => findEndpoint(process.env, places(), start ? startNode : undefined),
+  });
+}
+
+try {
+  // What still waits for stdin must not hold the process: its work is done.
+  process.exit(await main());
+} catch (error) {
+  process.stderr.write(errorText(error));
+  process.exit(125);
+}

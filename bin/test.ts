@@ -1,0 +1,47 @@
+import { globSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { run } from "node:test";
+import { spec } from "node:test/reporters";
+import { fileURLToPath } from "node:url";
+import { SandboxError } from "#core/errors.ts";
+
+/** Longer than the slowest file: a test that hangs must not hold the others' verdict for ever. */
+const FILE_TIMEOUT_MS = 15 * 60_000;
+
+/**
+ * Runs the tests of the tree and prints node's totals, then one line that other runners count. Words pick the files whose
+ * path has one of them: `./dsec test security`, `./dsec test core/rpc`.
+ */
+export async function runTests(words: readonly string[]): Promise<number> {
+  const root = fileURLToPath(new URL("..", import.meta.url));
+  const files = testFiles(root, words);
+  const counts = { passed: 0, failed: 0, skipped: 0 };
+  const stream = run({
+    files: files.map((file) => `${root}${file}`),
+    cwd: root,
+    // Files start processes and mounts of their own: more at once than cores only makes their time limits lie.
+    concurrency: Math.max(1, Math.min(availableParallelism(), 4)),
+    timeout: FILE_TIMEOUT_MS,
+  });
+  stream.on("test:summary", ({ file, counts: seen }) => {
+    if (file !== undefined) return;
+    counts.passed = seen.passed;
+    counts.failed = seen.failed + seen.cancelled;
+    counts.skipped = seen.skipped;
+  });
+  for await (const text of stream.compose(new spec())) process.stdout.write(text);
+  process.stdout.write(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped\n`);
+  return counts.failed === 0 ? 0 : 1;
+}
+
+/** Test files below `root` by path, slow black-box suites last so that quick failures show first. */
+function testFiles(root: string, words: readonly string[]): readonly string[] {
+  const exclude = (path: string) => /(^|\/)(node_modules|\.build|\.git)(\/|$)/.test(path);
+  const all = globSync("**/*.test.ts", { cwd: root, exclude }).filter((path) => !exclude(path));
+  const picked = words.length === 0 ? all : all.filter((path) => words.some((word) => path.includes(word)));
+  if (picked.length === 0) {
+    throw new SandboxError("InvalidArgument", `no test file has ${words.join(" or ")} in its path`);
+  }
+  const order = (path: string) => `${path.startsWith("tests/") ? 1 : 0}${path}`;
+  return picked.sort((a, b) => (order(a) < order(b) ? -1 : 1));
+}
