@@ -5,6 +5,7 @@ import { once } from "node:events";
 import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { KEEP_SIGNAL, REMOVE_SIGNAL } from "#bin/stop-signals.ts";
 import { Client } from "#sdk";
 import { findTraces, type Marks, type Traces } from "./marks.ts";
 import { sweep } from "./sweep.ts";
@@ -97,7 +98,7 @@ export class TestNode implements AsyncDisposable {
 
   /** Ends the node as an operator does; resolves with its exit status. `keep` leaves sandboxes to the next start. */
   async stop({ keep = false } = {}): Promise<number | null> {
-    return this.#end(keep ? "SIGUSR1" : "SIGTERM");
+    return this.#end(keep ? "SIGUSR2" : "SIGTERM");
   }
 
   /** Ends the node as a crash does. Sandboxes live on. */

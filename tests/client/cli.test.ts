@@ -1,0 +1,235 @@
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { startNode, type TestNode } from "../support/node.ts";
+
+const ENTRY = join(import.meta.dirname, "../../bin/dsec.ts");
+const BASE = ["--base", "host-busybox"];
+
+interface Outcome {
+  readonly status: number | null;
+  readonly stdout: Buffer;
+  readonly stderr: string;
+}
+
+describe("the command line against a real node", { timeout: 300_000 }, () => {
+  let node: TestNode;
+  let folder = "";
+  before(async () => {
+    folder = mkdtempSync(join(tmpdir(), "dsec-cli-"));
+    node = await startNode();
+  });
+  after(async () => {
+    rmSync(folder, { recursive: true, force: true });
+    await node?.[Symbol.asyncDispose]();
+  });
+
+  function start(words: readonly string[], env: Record<string, string> = {}): ChildProcess {
+    return spawn(process.execPath, [ENTRY, ...words], { env: { ...process.env, ...node.env, ...env }, cwd: folder });
+  }
+
+  async function outcomeOf(child: ChildProcess): Promise<Outcome> {
+    const stdout: Buffer[] = [];
+    const stderr: Buffer[] = [];
+    child.stdout?.on("data", (chunk) => stdout.push(chunk));
+    child.stderr?.on("data", (chunk) => stderr.push(chunk));
+    const [status] = (await once(child, "close")) as [number | null];
+    return { status, stdout: Buffer.concat(stdout), stderr: Buffer.concat(stderr).toString() };
+  }
+
+  async function dsec(words: readonly string[], input: string | Buffer = "", env: Record<string, string> = {}) {
+    const child = start(words, env);
+    // A program that ends without reading its input breaks this pipe.
+    child.stdin?.on("error", () => undefined);
+    child.stdin?.end(input);
+    return outcomeOf(child);
+  }
+
+  async function sandboxes(): Promise<string[]> {
+    return (await Array.fromAsync(node.client.sandboxes.list())).map((view) => view.id);
+  }
+
+  /** Resolves when the stream has said the word. */
+  async function said(child: ChildProcess, word: string): Promise<void> {
+    let text = "";
+    for await (const chunk of child.stdout ?? []) {
+      text += chunk;
+      if (text.includes(word)) return;
+    }
+    throw new Error(`ended after saying ${JSON.stringify(text)}`);
+  }
+
+  test("run builds a default base on its first use, then runs with stdin, stdout, stderr and status", async () => {
+    const first = await dsec(["run", ...BASE, "--shell", "--", "cat; echo err >&2; exit 7"], "in\0put");
+    assert.deepEqual([first.status, first.stdout.toString()], [7, "in\0put"]);
+    assert.match(first.stderr, /building the base host-busybox[\s\S]*err\n$/);
+    const second = await dsec(["run", ...BASE, "echo", "-n", "two words", "--json"]);
+    assert.deepEqual([second.status, second.stdout.toString(), second.stderr], [0, "two words --json", ""]);
+    assert.deepEqual(await sandboxes(), [], "run leaves no sandbox behind");
+  });
+
+  test("megabytes go in and out unchanged", async () => {
+    const input = randomBytes(8_000_000);
+    const outcome = await dsec(["run", ...BASE, "cat"], input);
+    assert.equal(outcome.status, 0, outcome.stderr);
+    assert.ok(input.equals(outcome.stdout));
+  });
+
+  test("the exit status is a shell's: 127, 126, 128 and the signal, 125 for the platform", async () => {
+    const statuses: [readonly string[], number, RegExp][] = [
+      [["run", ...BASE, "no-such-program"], 127, /no-such-program/],
+      [["run", ...BASE, "/etc/passwd"], 126, /\/etc\/passwd/],
+      [["run", ...BASE, "--shell", "kill -9 $$"], 137, /^$/],
+      [["run", ...BASE, "--time-limit", "200ms", "sleep", "60"], 137, /time limit/],
+      [["run", "--base", "nope", "true"], 125, /^dsec: .*nope.*\n/],
+      [["run", ...BASE, "--memory", "0", "true"], 125, /--memory/],
+      [["run", ...BASE, "--workspace", "./missing", "true"], 125, /missing/],
+      [["exec", "slocal-aaaaaaaaaaaaaaaa", "true"], 125, /^dsec: .*\n/],
+    ];
+    for (const [words, status, stderr] of statuses) {
+      const outcome = await dsec(words);
+      assert.equal(outcome.status, status, `${words.join(" ")}: ${outcome.stderr}`);
+      assert.match(outcome.stderr, stderr);
+      assert.ok(outcome.stderr.split("\n").length <= 3, `one line and a hint: ${outcome.stderr}`);
+    }
+    assert.deepEqual(await sandboxes(), []);
+  });
+
+  test("a wrong token is refused with a hint", async () => {
+    const outcome = await dsec(["ls"], "", { DSEC_TOKEN: "dsec_wrong" });
+    assert.equal(outcome.status, 125);
+    assert.match(outcome.stderr, /^dsec: .*token.*\nhint: /);
+  });
+
+  test("Ctrl-C goes to the command; a second one removes the sandbox and leaves", async () => {
+    const polite = start([
+      "run",
+      ...BASE,
+      "--shell",
+      'trap "echo bye; exit 9" INT; echo ready; while :; do sleep 0.1; done',
+    ]);
+    const politeEnd = once(polite, "exit");
+    await said(polite, "ready");
+    polite.kill("SIGINT");
+    assert.deepEqual(await politeEnd, [9, null]);
+    const stubborn = start([
+      "run",
+      ...BASE,
+      "--shell",
+      'trap "echo again" INT; echo ready; while :; do sleep 0.1; done',
+    ]);
+    const stubbornEnd = once(stubborn, "exit");
+    await said(stubborn, "ready");
+    stubborn.kill("SIGINT");
+    // The command has it when it answers; a pipe that is iterated once is gone, so the node is asked.
+    const [id] = await sandboxes();
+    const sandbox = node.client.sandboxes.use(id ?? "");
+    const [running] = await sandbox.commands();
+    for await (const bytes of sandbox.command(running?.id ?? "").stdout()) {
+      if (Buffer.from(bytes).includes("again")) break;
+    }
+    stubborn.kill("SIGINT");
+    assert.deepEqual(await stubbornEnd, [130, null]);
+    assert.deepEqual(await sandboxes(), []);
+  });
+
+  test("SIGTERM removes the sandbox and leaves", async () => {
+    const child = start(["run", ...BASE, "--shell", "echo ready; sleep 60"]);
+    const end = once(child, "exit");
+    await said(child, "ready");
+    child.kill("SIGTERM");
+    assert.deepEqual(await end, [143, null]);
+    assert.deepEqual(await sandboxes(), []);
+  });
+
+  test("a reader that goes away ends the command as in a pipe, and the sandbox goes too", async () => {
+    const child = start(["run", ...BASE, "yes"]);
+    const end = once(child, "exit");
+    child.stdout?.once("data", () => child.stdout?.destroy());
+    assert.deepEqual(await end, [141, null]);
+    assert.deepEqual(await sandboxes(), []);
+  });
+
+  test("a background child that holds the output is not waited for", async () => {
+    const outcome = await dsec(["run", ...BASE, "--shell", "sleep 60 & echo done"]);
+    assert.deepEqual([outcome.status, outcome.stdout.toString()], [0, "done\n"]);
+  });
+
+  test("create, exec, logs, info, ls and rm work on one sandbox", async () => {
+    const id = (await dsec(["create", ...BASE, "--label", "a=b", "-e", "X=1"])).stdout.toString().trim();
+    const exec = await dsec(["exec", "-e", "Y=2", id, "--", "sh", "-c", "echo $X$Y; echo e >&2"]);
+    assert.deepEqual([exec.stdout.toString(), exec.stderr], ["12\n", "e\n"]);
+    const detached = (await dsec(["exec", "-d", "--shell", id, "echo early; sleep 0.2; echo late"])).stdout
+      .toString()
+      .trim();
+    assert.equal((await dsec(["logs", "-f", id, detached])).stdout.toString(), "early\nlate\n");
+    assert.equal((await dsec(["logs", id])).stdout.toString(), "early\nlate\n");
+    const info = JSON.parse((await dsec(["info", id])).stdout.toString());
+    assert.deepEqual([info.id, info.env.X, info.commands.length], [id, "1", 2]);
+    assert.match((await dsec(["ls", "--label", "a=b"])).stdout.toString(), new RegExp(`${id} +ready`));
+    assert.equal(JSON.parse((await dsec(["ls", "--json"])).stdout.toString()).id, id);
+    assert.equal((await dsec(["rm", id])).status, 0);
+    assert.equal((await dsec(["rm", id])).status, 0);
+    assert.deepEqual(await sandboxes(), []);
+  });
+
+  test("cp moves a file both ways with its mode, and leaves nothing half done", async () => {
+    const id = (await dsec(["create", ...BASE])).stdout.toString().trim();
+    const content = randomBytes(100_000);
+    writeFileSync(join(folder, "in"), content, { mode: 0o750 });
+    assert.equal((await dsec(["cp", "in", `${id}:/tmp/sub/`])).status, 0);
+    assert.equal((await dsec(["cp", `${id}:/tmp/sub/in`, "out"])).status, 0);
+    assert.ok(readFileSync(join(folder, "out")).equals(content));
+    assert.equal(statSync(join(folder, "out")).mode & 0o777, 0o750);
+    assert.equal((await dsec(["cp", "-", `${id}:/tmp/piped`], "from stdin")).status, 0);
+    assert.equal((await dsec(["cp", `${id}:/tmp/piped`, "-"])).stdout.toString(), "from stdin");
+    const missing = await dsec(["cp", `${id}:/tmp/none`, "none"]);
+    assert.deepEqual([missing.status, statSync(join(folder, "none"), { throwIfNoEntry: false })], [125, undefined]);
+    assert.match((await dsec(["cp", "in", "out"])).stderr, /exactly one side/);
+    await dsec(["rm", "--all"]);
+  });
+
+  test("a directory becomes the workspace, links and modes included", async () => {
+    mkdirSync(join(folder, "work/deep"), { recursive: true });
+    writeFileSync(join(folder, "work/deep/tool"), "#!/bin/sh\necho from the workspace\n", { mode: 0o755 });
+    const outcome = await dsec(["run", ...BASE, "--workspace", "./work", "/deep/tool"]);
+    assert.deepEqual([outcome.status, outcome.stdout.toString(), outcome.stderr], [0, "from the workspace\n", ""]);
+    const again = await dsec(["run", ...BASE, "--workspace", "./work", "/deep/tool"]);
+    assert.equal(again.status, 0);
+    const workspaces = (await node.client.artifacts.list()).filter((artifact) => artifact.kind === "workspace");
+    assert.equal(workspaces.length, 1);
+  });
+
+  test("images are imported, listed, shown and removed", async () => {
+    mkdirSync(join(folder, "tools"), { recursive: true });
+    writeFileSync(join(folder, "tools/hello"), "#!/bin/sh\necho hello\n", { mode: 0o755 });
+    assert.equal(
+      (await dsec(["image", "import", "tools", "kit:v1", "--kind", "toolkit"])).stdout.toString(),
+      "kit:v1\n",
+    );
+    assert.match((await dsec(["image", "ls"])).stdout.toString(), /kit:v1 +toolkit/);
+    assert.equal(JSON.parse((await dsec(["image", "info", "kit:v1"])).stdout.toString()).kind, "toolkit");
+    assert.equal((await dsec(["run", ...BASE, "--toolkit", "kit:v1", "/hello"])).stdout.toString(), "hello\n");
+    assert.equal((await dsec(["image", "rm", "kit:v1"])).status, 0);
+    assert.equal((await dsec(["image", "info", "kit:v1"])).status, 125);
+  });
+
+  test("run as JSON tells status and output apart from failures", async () => {
+    const outcome = await dsec(["run", ...BASE, "--json", "--", "printf", "\\377"]);
+    const document = JSON.parse(outcome.stdout.toString());
+    assert.deepEqual([document.status.code, document.stdoutBase64, document.stderr], [0, "/w==", ""]);
+  });
+
+  test("status counts what exists against what should", async () => {
+    assert.match(
+      (await dsec(["status"])).stdout.toString(),
+      /^node \w+: \d+ sandboxes\nCLASS +EXPECTED +FOUND +SURPLUS\n/,
+    );
+    assert.equal(JSON.parse((await dsec(["status", "--json"])).stdout.toString())[0].resources.length, 6);
+  });
+});
