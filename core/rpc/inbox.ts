@@ -1,0 +1,102 @@
+import type { SandboxError } from "#core/errors.ts";
+import type { Payload } from "#core/rpc/frames.ts";
+
+/** Bytes one stream may have under way: sent by one side and not taken by the consumer on the other. */
+export const STREAM_WINDOW_BYTES = 512 * 1024;
+/** Credit goes back in lumps: a frame a item would double the traffic. */
+const GRANT_BYTES = STREAM_WINDOW_BYTES / 4;
+
+interface Queued {
+  readonly payload: Payload;
+  readonly cost: number;
+}
+
+/**
+ * The receiving half of a stream: a queue that is never longer than the window, since the credit for more is only given when
+ * the consumer takes items. One consumer.
+ */
+export class Inbox implements AsyncIterableIterator<Payload, undefined> {
+  readonly #grant: (bytes: number) => void;
+  readonly #stop: () => void;
+  #queue: Queued[] = [];
+  #head = 0;
+  #heldBytes = 0;
+  #owedBytes = 0;
+  #end: { readonly error: SandboxError | undefined } | undefined;
+  #waiting: { resolve(result: IteratorResult<Payload, undefined>): void; reject(error: unknown): void } | undefined;
+
+  /** `stop` is called when the consumer leaves before the end. */
+  constructor(grant: (bytes: number) => void, stop: () => void) {
+    this.#grant = grant;
+    this.#stop = stop;
+  }
+
+  /** False when the sender had no credit for the item. */
+  push(payload: Payload, cost: number): boolean {
+    if (this.#end !== undefined) return true;
+    if (this.#heldBytes + this.#owedBytes + cost > STREAM_WINDOW_BYTES) return false;
+    const waiting = this.#waiting;
+    if (waiting === undefined) {
+      this.#queue.push({ payload, cost });
+      this.#heldBytes += cost;
+      return true;
+    }
+    this.#waiting = undefined;
+    this.#owe(cost);
+    waiting.resolve({ done: false, value: payload });
+    return true;
+  }
+
+  /** No more items; what is queued can still be taken, then the consumer gets the end, or the error. */
+  end(error?: SandboxError): void {
+    if (this.#end !== undefined) return;
+    this.#end = { error };
+    const waiting = this.#waiting;
+    this.#waiting = undefined;
+    if (error === undefined) waiting?.resolve({ done: true, value: undefined });
+    else waiting?.reject(error);
+  }
+
+  next(): Promise<IteratorResult<Payload, undefined>> {
+    const queued = this.#queue[this.#head];
+    if (queued !== undefined) {
+      this.#head += 1;
+      if (this.#head === this.#queue.length || this.#head > 1024) {
+        this.#queue = this.#queue.slice(this.#head);
+        this.#head = 0;
+      }
+      this.#heldBytes -= queued.cost;
+      this.#owe(queued.cost);
+      return Promise.resolve({ done: false, value: queued.payload });
+    }
+    if (this.#end?.error !== undefined) return Promise.reject(this.#end.error);
+    if (this.#end !== undefined) return Promise.resolve({ done: true, value: undefined });
+    if (this.#waiting !== undefined) return Promise.reject(new Error("a stream has one consumer"));
+    return new Promise((resolve, reject) => {
+      this.#waiting = { resolve, reject };
+    });
+  }
+
+  return(): Promise<IteratorResult<Payload, undefined>> {
+    this.#queue = [];
+    this.#head = 0;
+    this.#heldBytes = 0;
+    if (this.#end === undefined) {
+      this.end();
+      this.#stop();
+    }
+    return Promise.resolve({ done: true, value: undefined });
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  #owe(cost: number): void {
+    this.#owedBytes += cost;
+    if (this.#owedBytes < GRANT_BYTES || this.#end !== undefined) return;
+    const grant = this.#owedBytes;
+    this.#owedBytes = 0;
+    this.#grant(grant);
+  }
+}

@@ -1,0 +1,21 @@
+/**
+ * What the RPC asks of a connection: whole messages, in order, until it closes. A WebSocket is one; `memoryPair` another.
+ */
+export interface FrameTransport {
+  /** Bytes given to `send` that the other side has not been seen to take. */
+  readonly bufferedBytes: number;
+  /** Sets who is told; called once, before the first `send`. Messages that came earlier are kept and delivered then. */
+  listen(listener: TransportListener): void;
+  /** Never blocks and never throws; the caller looks at `bufferedBytes`. The bytes belong to the transport from then on. */
+  send(frame: Uint8Array): void;
+  /** Safe twice. `closed` follows. */
+  close(): void;
+}
+
+export interface TransportListener {
+  message(frame: Uint8Array): void;
+  /** `bufferedBytes` fell; a sender that waited may look again. */
+  drained(): void;
+  /** The last call, and made exactly once. */
+  closed(): void;
+}
