@@ -1,4 +1,7 @@
-import { durationMs, flag, integer, mebibytes, path, text } from "#core/setting-kinds.ts";
+import { readFileSync } from "node:fs";
+import { CONTAINER_SETTINGS } from "#backends/container/config.ts";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import { integer, path, text } from "#core/setting-kinds.ts";
 import { defineSettings, type SettingsOf } from "#core/settings.ts";
 
 const PLACES = {
@@ -10,7 +13,7 @@ const PLACES = {
 const CLIENT_ENV = ["URL", "TOKEN"];
 
 /** The settings of a node process: everything that `dsec up` takes. */
-export const loadNodeConfig = defineSettings(
+const loadNode = defineSettings(
   "DSEC",
   {
     ...PLACES,
@@ -18,25 +21,40 @@ export const loadNodeConfig = defineSettings(
     listen: text("127.0.0.1:7433", "Address of the API; port 0 takes a free one."),
     edge: text("local", "Id of this node: 1 to 16 of a-z and 0-9. Part of every sandbox id."),
     maxSandboxes: integer("4000", "Most live sandboxes.", { min: 1, max: 30_000 }),
-    cpuOvercommit: integer("16", "Processor time promised as a multiple of what there is.", { min: 1, max: 1_000 }),
-    memoryOvercommit: integer("8", "Memory promised as a multiple of what there is.", { min: 1, max: 1_000 }),
-    volumeSize: mebibytes("64GiB", "Most bytes that all sandboxes together may write; taken as they are used."),
-    defaultIdleTimeout: durationMs(undefined, "Idle timeout of sandboxes that ask for none."),
+    cpuOvercommit: integer("100", "Processor time promised as a multiple of what there is.", { min: 1, max: 10_000 }),
+    memoryOvercommit: integer("100", "Memory promised as a multiple of what there is.", { min: 1, max: 10_000 }),
+    ...CONTAINER_SETTINGS,
     logLevel: text("info", "fatal, error, warn, info, debug or trace."),
-    keep: flag(false, "Leave sandboxes alive when the node stops; the next one adopts them."),
   },
   { foreignEnv: CLIENT_ENV },
 );
 
 /** What a node process is told. */
-export type NodeConfig = SettingsOf<typeof loadNodeConfig.table>;
+export type NodeConfig = SettingsOf<typeof loadNode.table>;
+
+/** The settings of a node from its words, the environment and the config file that either names. */
+export function loadNodeConfig(argv: readonly string[], env: Readonly<Record<string, string | undefined>>): NodeConfig {
+  const { config } = loadNode({ argv, env });
+  return config === undefined ? loadNode({ argv, env }) : loadNode({ argv, env, file: readConfig(config) });
+}
+
+/** What `dsec up --help` lists. */
+export function nodeSettingsHelp(): string {
+  return loadNode.help();
+}
+
+function readConfig(name: string): { readonly name: string; readonly text: string } {
+  try {
+    return { name, text: readFileSync(name, "utf8") };
+  } catch (error) {
+    if (!hasCode(error, "ENOENT", "EACCES", "EISDIR", "ENOTDIR")) throw error;
+    throw new SandboxError("InvalidArgument", `the config file ${name} cannot be read`, { cause: error });
+  }
+}
 
 /** Settings of the commands that only look for a node. */
 export const loadPlaces = defineSettings("DSEC", PLACES, {
-  foreignEnv: [
-    ...CLIENT_ENV,
-    ...Object.keys(loadNodeConfig.table).map((key) => key.replace(/[A-Z]/g, "_$&").toUpperCase()),
-  ],
+  foreignEnv: [...CLIENT_ENV, ...Object.keys(loadNode.table).map((key) => key.replace(/[A-Z]/g, "_$&").toUpperCase())],
 });
 
 /** Where this machine's node keeps what others look for. */

@@ -26,7 +26,7 @@ export async function runTests(words: readonly string[]): Promise<number> {
   stream.on("test:summary", ({ file, counts: seen }) => {
     if (file !== undefined) return;
     counts.passed = seen.passed;
-    counts.failed = seen.failed + seen.cancelled;
+    counts.failed = seen.tests - seen.passed - seen.skipped - seen.todo;
     counts.skipped = seen.skipped;
   });
   for await (const text of stream.compose(new spec())) process.stdout.write(text);
