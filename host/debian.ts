@@ -1,0 +1,166 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { chmodSync, mkdtempSync } from "node:fs";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import { aptSources, hostSuite, sourceLine, sourcesOf } from "#host/debian-sources.ts";
+
+export interface DebianOptions {
+  /** Default: the release of this host. */
+  readonly suite?: string | undefined;
+  /** Packages beside the essential ones and apt. */
+  readonly include: readonly string[];
+  readonly signal?: AbortSignal;
+  /** Hears each step of the build, as people read it. */
+  readonly progress?: (line: string) => void;
+}
+
+/** A root file system being built. */
+export interface DebianBuild extends AsyncDisposable {
+  readonly suite: string;
+  /** A tar archive. Ends early when the build fails: `finished` says so. */
+  readonly tar: AsyncIterable<Uint8Array>;
+  /** Resolves after success. Rejects with a typed error, the last lines of the builder in `details.log`. */
+  readonly finished: Promise<void>;
+}
+
+/** Time to let the builder remove its own files after it was told to stop. */
+const STOP_GRACE_MS = 20_000;
+const LOG_LINES = 20;
+const SUITE = /^[a-z][a-z0-9.-]{0,63}$/;
+const PACKAGE = /^[a-z0-9][a-z0-9+.-]*(:[a-z0-9-]+)?$/;
+
+/**
+ * Starts `mmdebstrap` with the archives that this host's apt uses. Disposing ends it, and what it started, if it still runs.
+ * `InvalidArgument` for an impossible suite or package name, `FailedPrecondition` when the host lacks what the build needs.
+ */
+export function startDebianBuild(options: DebianOptions): DebianBuild {
+  const host = hostSuite();
+  const suite = options.suite ?? host;
+  if (suite === undefined) throw invalid("this host does not say which Debian or Ubuntu release it is", "name a suite");
+  checkNames(suite, options.include);
+  const sources = sourcesOf(suite, host, aptSources()).map(sourceLine);
+  if (sources.length === 0) {
+    throw new SandboxError("FailedPrecondition", "apt of this host names no archive of its own release", {
+      hint: "building a Debian base needs a Debian or Ubuntu host with its archive in /etc/apt",
+    });
+  }
+  const include = options.include.length === 0 ? [] : [`--include=${options.include.join(",")}`];
+  // The builder mounts /proc and /sys into its tree: in a mount namespace of its own they go away with it, however it ends.
+  const own = ["--mount", "--propagation", "private", "--", "mmdebstrap"];
+  const args = [...own, "--variant=minbase", "--mode=root", "--format=tar", ...include, suite, "-", ...sources];
+  // Below a directory that apt's own unprivileged user can reach: it fetches and unpacks lists with no more rights than that.
+  const tempDir = mkdtempSync(join(process.env.TMPDIR ?? "/var/tmp", "dsec-debian-"));
+  chmodSync(tempDir, 0o755);
+  // A group of its own: stopping it stops the package manager's children too.
+  const child = spawn("unshare", args, {
+    stdio: ["ignore", "pipe", "pipe"],
+    detached: true,
+    env: {
+      ...process.env,
+      LC_ALL: "C.UTF-8",
+      DEBIAN_FRONTEND: "noninteractive",
+      TMPDIR: tempDir,
+    },
+  });
+  const stop = (): void => void stopGroup(child);
+  options.signal?.addEventListener("abort", stop, { once: true });
+  const finished = watch(child, suite, options).finally(() => options.signal?.removeEventListener("abort", stop));
+  // The tar stream is read first; a failure that comes before must not count as unhandled.
+  finished.catch(() => undefined);
+  const dispose = async (): Promise<void> => {
+    await stopGroup(child);
+    await rm(tempDir, { recursive: true, force: true });
+  };
+  return { suite, tar: child.stdout, finished, [Symbol.asyncDispose]: dispose };
+}
+
+async function watch(child: ChildProcess, suite: string, { signal, progress }: DebianOptions): Promise<void> {
+  const log: string[] = [];
+  if (child.stderr !== null) {
+    createInterface({ input: child.stderr }).on("line", (line) => {
+      log.push(line);
+      if (log.length > LOG_LINES) log.shift();
+      progress?.(line.replace(/^I: /, ""));
+    });
+  }
+  const code = await new Promise<number | null>((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", resolve);
+  });
+  signal?.throwIfAborted();
+  if (code !== 0) throw failure(suite, log);
+}
+
+async function stopGroup(child: ChildProcess): Promise<void> {
+  if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+  const closed = new Promise<void>((resolve) => child.once("close", () => resolve()));
+  // A reader that left keeps the pipe full: the builder would never end.
+  child.stdout?.destroy();
+  killGroup(child.pid, "SIGTERM");
+  const timer = setTimeout(killGroup, STOP_GRACE_MS, child.pid, "SIGKILL");
+  await closed;
+  clearTimeout(timer);
+}
+
+function killGroup(leader: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(-leader, signal);
+  } catch (error) {
+    if (!hasCode(error, "ESRCH")) throw error;
+  }
+}
+
+function failure(suite: string, log: readonly string[]): SandboxError {
+  const text = log.join("\n");
+  if (/failed to execute mmdebstrap/.test(text)) {
+    return new SandboxError("FailedPrecondition", "this host has no mmdebstrap", {
+      hint: "apt-get install mmdebstrap",
+    });
+  }
+  const missing = /Unable to locate package (\S+)/.exec(text)?.[1];
+  const details = { log };
+  if (missing !== undefined) {
+    return new SandboxError("InvalidArgument", `${suite} has no package ${missing}`, {
+      hint: "check its name",
+      details,
+    });
+  }
+  if (/No space left on device/.test(text)) {
+    return new SandboxError("StorageFull", `no room to build ${suite}`, {
+      hint: "make room in /var/tmp, or set TMPDIR",
+      details,
+    });
+  }
+  if (/404\s+Not Found|does not have a Release file/.test(text)) {
+    return new SandboxError("InvalidArgument", `the archive of this host has no suite ${suite}`, {
+      hint: "name a release of the host's own distribution",
+      details,
+    });
+  }
+  const isNetwork = /Temporary failure resolving|Could not connect|Connection (failed|timed out)|Failed to fetch/.test(
+    text,
+  );
+  return new SandboxError(
+    isNetwork ? "Unavailable" : "Internal",
+    `building ${suite} failed: ${log.at(-1) ?? "no output"}`,
+    {
+      hint: isNetwork ? "check that apt-get update works on this host" : "details.log has the last lines of mmdebstrap",
+      details,
+    },
+  );
+}
+
+function checkNames(suite: string, include: readonly string[]): void {
+  if (!SUITE.test(suite))
+    throw invalid(`${JSON.stringify(suite.slice(0, 80))} is not the name of a suite`, "for example bookworm");
+  for (const name of include) {
+    if (!PACKAGE.test(name))
+      throw invalid(`${JSON.stringify(name.slice(0, 80))} is not the name of a package`, "for example python3");
+  }
+}
+
+function invalid(message: string, hint: string): SandboxError {
+  return new SandboxError("InvalidArgument", message, { hint });
+}

@@ -1,0 +1,44 @@
+/**
+ * The part of the EROFS on-disk format that the writer uses, as plain numbers. Uncompressed, 4 KiB blocks, extended
+ * inodes, one extra device that holds the file data.
+ */
+export const BLOCK_BYTES = 4096;
+export const SUPERBLOCK_OFFSET = 1024;
+export const SUPERBLOCK_BYTES = 128;
+export const DEVICE_SLOT_BYTES = 128;
+export const MAGIC = 0xe0f5e1e2;
+/** Inode numbers count units of 32 bytes from the start of the metadata. */
+export const NID_UNIT_BYTES = 32;
+export const INODE_BYTES = 64;
+export const DIRENT_BYTES = 12;
+export const CHUNK_INDEX_BYTES = 8;
+/** A chunk address that stands for zeros. */
+export const HOLE = 0xffff_ffff;
+
+export const FEATURE_COMPAT_CHECKSUM = 0x1;
+export const FEATURE_INCOMPAT_CHUNKED_FILE = 0x4;
+export const FEATURE_INCOMPAT_DEVICE_TABLE = 0x8;
+
+export const LAYOUT_PLAIN = 0;
+export const LAYOUT_INLINE = 2;
+export const LAYOUT_CHUNKED = 4;
+export const CHUNK_FORMAT_INDEXES = 0x20;
+
+/** File data is addressed in chunks of this size; equal chunks of a layer are stored once. */
+export const CHUNK_BITS = 20;
+export const CHUNK_BYTES = 1 << CHUNK_BITS;
+export const BLOCK_BITS = 12;
+
+export const XATTR_HEADER_BYTES = 12;
+/** An attribute's name is stored as one of these prefixes and the rest. */
+export const XATTR_PREFIXES: readonly { readonly prefix: string; readonly index: number }[] = [
+  { prefix: "user.", index: 1 },
+  { prefix: "system.posix_acl_access", index: 2 },
+  { prefix: "system.posix_acl_default", index: 3 },
+  { prefix: "trusted.", index: 4 },
+  { prefix: "security.", index: 6 },
+];
+
+export function alignUp(value: number, unit: number): number {
+  return Math.ceil(value / unit) * unit;
+}

@@ -1,0 +1,70 @@
+import type { FileType } from "#core/sandbox.ts";
+
+/** Names, link targets and attribute names are bytes: strings of one character (0 to 255) a byte, as in `latin1`. */
+export type ByteString = string;
+
+export interface Attributes {
+  /** Permission bits with setuid, setgid and sticky: 0 to 0o7777. */
+  mode: number;
+  uid: number;
+  gid: number;
+  /** Seconds since 1970, may be negative; `mtimeNs` counts up from it. */
+  mtimeS: number;
+  mtimeNs: number;
+  xattrs: ReadonlyMap<ByteString, Uint8Array> | undefined;
+}
+
+export type Content =
+  | { readonly type: "directory"; readonly children: Map<ByteString, Inode> }
+  /** `chunks`: block addresses in the data device, one a chunk, `HOLE` for zeros. */
+  | { readonly type: "file"; readonly size: number; readonly chunks: number[] }
+  | { readonly type: "symlink"; readonly target: ByteString }
+  | { readonly type: "character-device" | "block-device"; readonly major: number; readonly minor: number }
+  | { readonly type: "fifo" | "socket" };
+
+/** One file of the tree that becomes an image. A file with two names is one inode in two directories. */
+export class Inode {
+  attributes: Attributes;
+  readonly content: Content;
+  /** Set by the planner: names that refer to it, and its place in the image. */
+  links = 0;
+  nid = 0;
+
+  constructor(attributes: Attributes, content: Content) {
+    this.attributes = attributes;
+    this.content = content;
+  }
+
+  get type(): FileType {
+    return this.content.type;
+  }
+}
+
+const TYPE_BITS: Readonly<Record<FileType, number>> = {
+  fifo: 0o010000,
+  "character-device": 0o020000,
+  directory: 0o040000,
+  "block-device": 0o060000,
+  file: 0o100000,
+  symlink: 0o120000,
+  socket: 0o140000,
+};
+
+const DIRENT_TYPES: Readonly<Record<FileType, number>> = {
+  file: 1,
+  directory: 2,
+  "character-device": 3,
+  "block-device": 4,
+  fifo: 5,
+  socket: 6,
+  symlink: 7,
+};
+
+/** `st_mode`: type and permission bits. */
+export function modeBits(inode: Inode): number {
+  return TYPE_BITS[inode.type] | inode.attributes.mode;
+}
+
+export function direntType(inode: Inode): number {
+  return DIRENT_TYPES[inode.type];
+}

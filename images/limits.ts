@@ -1,0 +1,19 @@
+/** What one import may take. Every figure bounds memory or disk against hostile input. */
+export interface ImportLimits {
+  /** Inodes of a layer: about 300 bytes of memory each. */
+  readonly entries: number;
+  /** Names, link targets and attributes of a layer together. */
+  readonly nameBytes: number;
+  /** File data of a layer, holes included. */
+  readonly dataBytes: number;
+}
+
+export const DEFAULT_LIMITS: ImportLimits = { entries: 2_000_000, nameBytes: 2 ** 29, dataBytes: 2 ** 40 };
+
+/** PATH_MAX and NAME_MAX of Linux. */
+export const MAX_PATH_BYTES = 4096;
+export const MAX_NAME_BYTES = 255;
+/** A sandbox owns 65,536 ids; a file of any other would belong to nobody in it. */
+export const MAX_ID = 65_535;
+/** Attributes of one file; the kernel's own limit on one value. */
+export const MAX_XATTR_BYTES = 65_535;

@@ -1,0 +1,69 @@
+import type { ImageConfig, LayerDigest } from "#core/sandbox.ts";
+import { interruptible } from "../archive/source.ts";
+import { badInput } from "../entry.ts";
+import type { BuildLayerOptions } from "../layer.ts";
+import { checkStack, withoutRepeats } from "../stack.ts";
+import { typedStorageErrors } from "../store.ts";
+import { tarLayer } from "../tar-layer.ts";
+import type { LayerTree } from "../tree.ts";
+import type { Document } from "./json.ts";
+import { hostArchitecture, selectImage } from "./select.ts";
+import { spool } from "./spool.ts";
+
+export interface OciImport {
+  readonly layers: readonly LayerDigest[];
+  readonly config: ImageConfig;
+  readonly sizeBytes: number;
+  readonly entries: number;
+  readonly skippedDevices: number;
+}
+
+/** Imports the image of an archive that fits this host, each layer by itself. See `importArtifact` for what it rejects with. */
+export async function importOci(
+  options: BuildLayerOptions,
+  source: AsyncIterable<Uint8Array>,
+  choice: { readonly reference?: string; readonly signal?: AbortSignal },
+): Promise<OciImport> {
+  await using scratch = await options.store.scratch();
+  const files = await typedStorageErrors(() => spool(scratch.dir, source));
+  const plan = await selectImage(files, choice.reference);
+  checkStack(plan.layers.length, "the image");
+  const config = imageConfig(plan.config);
+  const signal = choice.signal ?? new AbortController().signal;
+  const layers: LayerDigest[] = [];
+  let lower: LayerTree | undefined;
+  let [sizeBytes, entries, skippedDevices] = [0, 0, 0];
+  for (const { path, sha256 } of plan.layers) {
+    const limits = { ...options.limits, entries: options.limits.entries - entries };
+    const built = await tarLayer(
+      {
+        ...options,
+        limits,
+        ...(lower === undefined ? {} : { lower }),
+        ...(sha256 === undefined ? {} : { expectedSha256: sha256 }),
+      },
+      interruptible(files.stream(path), signal),
+    );
+    layers.push(built.digest);
+    lower = built.tree;
+    sizeBytes += built.sizeBytes;
+    entries += built.tree.entries;
+    skippedDevices += built.skippedDevices;
+  }
+  return { layers: withoutRepeats(layers), config, sizeBytes, entries, skippedDevices };
+}
+
+/** What running in the image needs to know; refuses an image of another processor. */
+function imageConfig(config: Document): ImageConfig {
+  const [os, architecture] = [config.text("os") ?? "linux", config.text("architecture") ?? hostArchitecture()];
+  if (os !== "linux" || architecture !== hostArchitecture()) {
+    throw badInput(`the image is for ${os}/${architecture}, and this host is linux/${hostArchitecture()}`);
+  }
+  const run = config.object("config");
+  const env: Record<string, string> = {};
+  for (const pair of run?.texts("Env") ?? []) {
+    const equals = pair.indexOf("=");
+    if (equals > 0) env[pair.slice(0, equals)] = pair.slice(equals + 1);
+  }
+  return { env, user: run?.text("User") || undefined, workdir: run?.text("WorkingDir") || undefined };
+}

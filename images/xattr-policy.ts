@@ -1,0 +1,45 @@
+import { badInput, shown } from "./entry.ts";
+import type { ByteString } from "./erofs/inode.ts";
+import { canStoreXattr, xattrBytes } from "./erofs/xattrs.ts";
+import { MAX_NAME_BYTES, MAX_XATTR_BYTES } from "./limits.ts";
+
+export const OPAQUE_XATTR = "trusted.overlay.opaque";
+export const OPAQUE_VALUE: Uint8Array = Buffer.from("y");
+
+/** Attributes that mean something to the overlay a tree was taken from, and nothing in a layer of its own. */
+const OF_ANOTHER_OVERLAY = ["origin", "impure", "nlink", "upper", "uuid"].map((name) => `trusted.overlay.${name}`);
+
+type Xattrs = ReadonlyMap<ByteString, Uint8Array>;
+
+/**
+ * What of an entry's attributes a layer keeps: `user.*`, file capabilities, POSIX ACLs, and the opaque mark of a
+ * directory. Labels of the host's security modules are dropped: they name policies of another machine. Refused: marks
+ * that would make the overlay look elsewhere for a file's content (`redirect`, `metacopy`).
+ */
+export function keptXattrs(path: ByteString, xattrs: Xattrs | undefined): Xattrs | undefined {
+  if (xattrs === undefined || xattrs.size === 0) return undefined;
+  const kept = new Map([...xattrs].filter(([name]) => isKept(path, name)));
+  for (const [name, value] of kept) {
+    if (name.length > MAX_NAME_BYTES || value.length > MAX_XATTR_BYTES) {
+      throw badInput(`${shown(path)} has an extended attribute that is larger than Linux allows`);
+    }
+  }
+  if (xattrBytes(kept) > MAX_XATTR_BYTES) {
+    throw badInput(`${shown(path)} has more than ${MAX_XATTR_BYTES} bytes of extended attributes`);
+  }
+  return kept.size === 0 ? undefined : kept;
+}
+
+function isKept(path: ByteString, name: ByteString): boolean {
+  if (name.startsWith("trusted.overlay.")) {
+    if (name === OPAQUE_XATTR) return true;
+    if (OF_ANOTHER_OVERLAY.includes(name)) return false;
+    throw badInput(
+      `${shown(path)} carries ${shown(name)}, which points to content outside the tree`,
+      "pack the overlay with redirect_dir=off and metacopy=off",
+    );
+  }
+  if (name.startsWith("security.")) return name === "security.capability";
+  if (name.startsWith("trusted.")) return false;
+  return canStoreXattr(name);
+}
