@@ -98,7 +98,7 @@ export class TestNode implements AsyncDisposable {
 
   /** Ends the node as an operator does; resolves with its exit status. `keep` leaves sandboxes to the next start. */
   async stop({ keep = false } = {}): Promise<number | null> {
-    return this.#end(keep ? "SIGUSR2" : "SIGTERM");
+    return this.#end(keep ? KEEP_SIGNAL : REMOVE_SIGNAL);
   }
 
   /** Ends the node as a crash does. Sandboxes live on. */
