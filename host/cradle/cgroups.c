@@ -43,9 +43,12 @@ static int make_one(const struct request *request, const struct cgroup *cgroup, 
 {
 	int dir;
 
-	if (mkdir(cgroup->dir, 0755))
-		return fault_set(fault, "cgroup %s: make", cgroup->dir);
+	/* Counted first: a worker that dies in between leaves one too many to remove, not one too few. */
 	progress->cgroups_made++;
+	if (mkdir(cgroup->dir, 0755)) {
+		progress->cgroups_made--;
+		return fault_set(fault, "cgroup %s: make", cgroup->dir);
+	}
 	dir = open(cgroup->dir, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (dir < 0)
 		return fault_set(fault, "cgroup %s: open", cgroup->dir);

@@ -30,6 +30,7 @@ struct progress {
 	atomic_bool done;
 	/* Written by the kernel before the child first runs; 0 while there is none. */
 	pid_t child;
+	/* These two may be ahead of the truth by the one step that is under way. */
 	unsigned cgroups_made;
 	bool socket_bound;
 	struct fault fault;

@@ -1,4 +1,4 @@
-import { getSystemErrorName } from "node:util";
+import { constants } from "node:os";
 import { type ErrorKind, SandboxError } from "#core/errors.ts";
 
 interface Meaning {
@@ -19,7 +19,7 @@ const BAD_IMAGE: Meaning = {
 const BY_ERRNO: Readonly<Record<string, Meaning>> = {
   EDQUOT: { kind: "SandboxLimit", hint: "give the sandbox a larger disk limit" },
   ENOSPC: { kind: "StorageFull", hint: "free space on the node's volume" },
-  EROFS: { kind: "FailedPrecondition", hint: "the node's volume is read-only: see the host's kernel log" },
+  EROFS: { kind: "StorageFull", hint: "the node's volume is full or read-only: see the host's kernel log" },
   EMFILE: NODE_FULL,
   ENFILE: NODE_FULL,
   EAGAIN: NODE_FULL,
@@ -37,13 +37,10 @@ export function createFailure(id: string, stage: string, errno: number): Sandbox
   });
 }
 
-/** `ENOENT`, …; the number itself when this platform has no name for it. */
+/** `ENOENT`, …; the number itself when it has no name. */
 export function errnoName(errno: number): string {
-  try {
-    return getSystemErrorName(-errno);
-  } catch {
-    return `errno ${errno}`;
-  }
+  const named = Object.entries(constants.errno).find(([, value]) => value === errno);
+  return named?.[0] ?? `errno ${errno}`;
 }
 
 function meaningOf(stage: string, code: string): Meaning {

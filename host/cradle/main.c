@@ -206,7 +206,7 @@ int main(int argc, char **argv)
 	static struct cradle cradle;
 	struct fault fault;
 	struct slots *slots;
-	int bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), deaths = block_deaths();
+	int status, bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), deaths = block_deaths();
 
 	if (prepare(&cradle, argc, argv, &fault)) {
 		wire_send_failed(LINK_FD, 0, &fault);
@@ -219,5 +219,7 @@ int main(int argc, char **argv)
 		return EXIT_FAULT;
 	}
 	wire_send_hello(LINK_FD, cradle.overlay_mode == OVERLAY_FD ? "fd" : "paths");
-	return serve(slots, bell, deaths);
+	status = serve(slots, bell, deaths);
+	slots_free(slots);
+	return status;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "minimal.h"
@@ -181,6 +182,21 @@ static int configure(int overlay, enum overlay_mode mode, const struct parts *pa
 	return fsconfig(overlay, FSCONFIG_CMD_CREATE, NULL, NULL, 0) ? fault_set(fault, "overlay: create") : 0;
 }
 
+/* A work directory that cannot be filled, on a full volume say, gives a read-only overlay instead of an error. */
+static int check_writable(int mounted, struct fault *fault)
+{
+	struct statvfs status;
+
+	if (fstatvfs(mounted, &status) == 0) {
+		if ((status.f_flag & ST_RDONLY) == 0)
+			return 0;
+		errno = EROFS;
+	}
+	fault_set(fault, "overlay: make it writable");
+	close(mounted);
+	return -1;
+}
+
 int overlay_make(enum overlay_mode mode, const struct parts *parts, struct fault *fault)
 {
 	int overlay, mounted = -1;
@@ -194,6 +210,8 @@ int overlay_make(enum overlay_mode mode, const struct parts *parts, struct fault
 		mounted = fsmount(overlay, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV);
 		if (mounted < 0)
 			fault_set(fault, "overlay: mount");
+		else if (check_writable(mounted, fault))
+			mounted = -1;
 	}
 	close(overlay);
 	return mounted;

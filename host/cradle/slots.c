@@ -56,6 +56,12 @@ struct slots *slots_new(const struct cradle *cradle, int link, int bell)
 	return slots;
 }
 
+void slots_free(struct slots *slots)
+{
+	munmap(slots->progress, MAX_SLOTS * sizeof(struct progress));
+	free(slots);
+}
+
 bool slots_full(const struct slots *slots)
 {
 	return slots->used == MAX_SLOTS;
@@ -174,29 +180,34 @@ void slots_cancel_all(struct slots *slots)
 			atomic_store(&progress_of(slots, slot)->cancelled, true);
 }
 
+/* True when no process of a failed create is left. */
+static bool is_clean(const struct slots *slots, const struct slot *slot)
+{
+	return slot->worker_gone && (progress_of(slots, slot)->child == 0 || slot->child_gone);
+}
+
+/* A success is told at once, a failure when nothing of it is left. */
 static void answer(struct slots *slots, struct slot *slot)
 {
 	const struct progress *progress = progress_of(slots, slot);
 
-	slot->answered = true;
 	if (progress->fault.error == 0)
 		wire_send_created(slots->link, slot->tag, progress->child);
-	else
+	else if (is_clean(slots, slot))
 		wire_send_failed(slots->link, slot->tag, &progress->fault);
+	else
+		return;
+	slot->answered = true;
 }
 
-/*
- * A slot ends when its worker is collected, and so is its child if the sandbox failed: a later death of an unknown child is
- * then always the death of an agent that the peer knows.
- */
+/* A slot ends with its worker, and so late that a death of an unknown child is always that of an agent the peer knows. */
 static void settle(struct slots *slots, struct slot *slot)
 {
 	const struct progress *progress = progress_of(slots, slot);
-	bool failed = progress->fault.error != 0;
 
-	if (!slot->answered || !slot->worker_gone || (failed && progress->child != 0 && !slot->child_gone))
+	if (!slot->answered || !slot->worker_gone)
 		return;
-	if (!failed && slot->child_gone)
+	if (progress->fault.error == 0 && slot->child_gone)
 		wire_send_exit(slots->link, progress->child, slot->child_status);
 	give_back(slots, slot);
 }
@@ -223,11 +234,11 @@ static void rescue(struct slots *slots, struct slot *slot)
 
 static void advance(struct slots *slots, struct slot *slot)
 {
-	if (!slot->answered && atomic_load(&progress_of(slots, slot)->done))
-		answer(slots, slot);
-	else if (!slot->answered && slot->worker_gone)
+	const struct progress *progress = progress_of(slots, slot);
+
+	if (slot->worker_gone && !slot->answered && !atomic_load(&progress->done))
 		rescue(slots, slot);
-	if (!slot->answered && slot->worker_gone && atomic_load(&progress_of(slots, slot)->done))
+	if (!slot->answered && atomic_load(&progress->done))
 		answer(slots, slot);
 	settle(slots, slot);
 }

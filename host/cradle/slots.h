@@ -11,6 +11,7 @@ struct slots;
 
 /* `link` takes the replies, `bell` is an eventfd that workers ring when they are done. NULL with errno when memory lacks. */
 struct slots *slots_new(const struct cradle *cradle, int link, int bell);
+void slots_free(struct slots *slots);
 
 bool slots_full(const struct slots *slots);
 bool slots_empty(const struct slots *slots);

@@ -83,12 +83,14 @@ static int make_socket(struct work *w, struct fault *fault)
 		return fault_set(fault, "socket %s: open its directory", path);
 	w->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	umask(0177);
+	/* Noted first, as with cgroups: a worker may die in between. */
+	w->progress->socket_bound = true;
 	if (w->listener < 0 || bind_in(dir, name, w->listener)) {
+		w->progress->socket_bound = false;
 		fault_set(fault, "socket %s: bind", path);
 		close(dir);
 		return -1;
 	}
-	w->progress->socket_bound = true;
 	umask(022);
 	close(dir);
 	return listen(w->listener, 16) ? fault_set(fault, "socket %s: listen", path) : 0;

@@ -1,5 +1,15 @@
 import { execFileSync } from "node:child_process";
-import { chownSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -27,7 +37,7 @@ export interface Rig extends Disposable {
 
 /** Builds the launcher and its helpers, then two EROFS layers. */
 export function makeRig(): Rig {
-  execFileSync("make", ["-s", "-C", SOURCES, "all", "testdata"]);
+  execFileSync("make", ["-s", "-C", SOURCES, "all", "asan", "testdata"]);
   const dir = mkdtempSync(join(tmpdir(), "dsec-cradle-"));
   const name = dir.slice(dir.lastIndexOf("/") + 1);
   const mounts: string[] = [];
@@ -59,6 +69,13 @@ export function makeRig(): Rig {
       rmSync(dir, { recursive: true });
     },
   };
+}
+
+/** Everything of these requests that the node still has: processes, cgroups, sockets. Empty when nothing is left. */
+export function leftovers(cradle: Cradle, requests: readonly CradleRequest[]): readonly string[] {
+  const children = readFileSync(`/proc/${cradle.pid}/task/${cradle.pid}/children`, "utf8").trim();
+  const paths = requests.flatMap((request) => [request.socketPath, ...request.cgroups.map((cgroup) => cgroup.dir)]);
+  return [...(children === "" ? [] : [`processes ${children}`]), ...paths.filter((path) => existsSync(path))];
 }
 
 /** Sends one line to the agent of a sandbox, returns its whole answer. */

@@ -1,0 +1,167 @@
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync, readlinkSync } from "node:fs";
+import { resolve } from "node:path";
+import { after, before, describe, test } from "node:test";
+import type { AgentExit, Cradle } from "./client.ts";
+import { ask, leftovers, makeRig, type Rig, stop } from "./testdata/rig.ts";
+
+const SANITIZED = resolve(import.meta.dirname, "../../.build/dsec-cradle-asan");
+
+/** The next exit that is reported, of this agent if one is named. */
+function nextExit(cradle: Cradle, pid: number): Promise<AgentExit> {
+  const { promise, resolve } = Promise.withResolvers<AgentExit>();
+  cradle.onExit((exit) => exit.pid === pid && resolve(exit));
+  return promise;
+}
+
+describe("the life of sandboxes and of their launcher", () => {
+  let rig: Rig;
+  before(() => {
+    rig = makeRig();
+  });
+  after(() => rig[Symbol.dispose]());
+
+  test("an agent's end is reported once, with its code or its signal", async () => {
+    await using cradle = await rig.start();
+    const first = rig.request("end1");
+    const second = rig.request("end2");
+    const [a, b] = await Promise.all(
+      [first, second].map((request) => cradle.create(request, AbortSignal.timeout(20_000))),
+    );
+    assert.ok(a && b);
+    const exits: AgentExit[] = [];
+    cradle.onExit((exit) => exits.push(exit));
+    const both = [nextExit(cradle, a.pid), nextExit(cradle, b.pid)];
+    await ask(first, "@exit 5");
+    process.kill(b.pid, "SIGKILL");
+    assert.deepEqual(await Promise.all(both), [
+      { pid: a.pid, code: 5, signal: undefined },
+      { pid: b.pid, code: undefined, signal: 9 },
+    ]);
+    assert.equal(exits.length, 2);
+  });
+
+  test("an agent that dies at once is a failed create or a reported exit, never silence", async () => {
+    await using cradle = await rig.start();
+    const exits: number[] = [];
+    cradle.onExit((exit) => exits.push(exit.pid));
+    for (let round = 0; round < 10; round++) {
+      const request = rig.request(`dies${round}`, { agentArgs: ["--die"] });
+      const [outcome] = await Promise.allSettled([cradle.create(request, AbortSignal.timeout(20_000))]);
+      if (outcome.status === "rejected") assert.match(String(outcome.reason), /the agent died/);
+      else if (!exits.includes(outcome.value.pid)) await nextExit(cradle, outcome.value.pid);
+    }
+  });
+
+  test("sandboxes outlive a launcher that is closed, and one that is killed", async () => {
+    for (const [id, end] of [
+      ["outlive1", (cradle: Cradle) => cradle[Symbol.asyncDispose]()],
+      ["outlive2", (cradle: Cradle) => void process.kill(cradle.pid, "SIGKILL")],
+    ] as const) {
+      const cradle = await rig.start();
+      const request = rig.request(id);
+      const { pid } = await cradle.create(request, AbortSignal.timeout(20_000));
+      await end(cradle);
+      await cradle.closed;
+      assert.match(await ask(request, "@facts"), /^pid 1$/m);
+      await assert.rejects(cradle.create(rig.request(`${id}9`), AbortSignal.timeout(20_000)), { kind: "Unavailable" });
+      process.kill(pid, "SIGKILL");
+    }
+  });
+
+  test("agents are born in the cgroups where agents live, and not in their sandbox's", async () => {
+    await using cradle = await rig.start();
+    const homes = rig.cgroups("agents").map((cgroup) => cgroup.dir);
+    for (const home of homes) mkdirSync(home);
+    const request = rig.request("home1", { cgroups: rig.cgroups("home1"), agentCgroups: homes });
+    const { pid } = await cradle.create(request, AbortSignal.timeout(20_000));
+    for (const home of homes) assert.ok(readFileSync(`${home}/cgroup.procs`, "utf8").split("\n").includes(String(pid)));
+    for (const cgroup of request.cgroups) assert.equal(readFileSync(`${cgroup.dir}/cgroup.procs`, "utf8"), "");
+    await stop(cradle, pid);
+  });
+
+  test("64 creates at once all succeed, in namespaces of their own", async () => {
+    await using cradle = await rig.start();
+    const requests = Array.from({ length: 64 }, (_, index) => {
+      const id = `many${index}`;
+      return rig.request(id, { cgroups: rig.cgroups(id) });
+    });
+    const made = await Promise.all(requests.map((request) => cradle.create(request, AbortSignal.timeout(60_000))));
+    const nets = new Set(made.map(({ pid }) => readlinkSync(`/proc/${pid}/ns/net`)));
+    assert.equal(nets.size, 64);
+    const names = await Promise.all(requests.map((request) => ask(request, "hostname")));
+    for (const [index, request] of requests.entries()) assert.match(names[index] ?? "", new RegExp(request.hostname));
+    await Promise.all(made.map(({ pid }) => stop(cradle, pid)));
+  });
+
+  test("a create that is aborted leaves nothing, and an abort that comes too late changes nothing", async () => {
+    await using cradle = await rig.start();
+    await assert.rejects(cradle.create(rig.request("never"), AbortSignal.abort()), { kind: "Cancelled" });
+    let cancelled = 0;
+    for (let round = 0; round < 20; round++) {
+      const id = `abort${round}`;
+      const request = rig.request(id, { cgroups: rig.cgroups(id) });
+      const controller = new AbortController();
+      const creating = cradle.create(request, controller.signal);
+      if (round % 2 === 0) controller.abort();
+      else setImmediate(() => controller.abort());
+      const [outcome] = await Promise.allSettled([creating]);
+      if (outcome.status === "fulfilled") {
+        await stop(cradle, outcome.value.pid);
+        continue;
+      }
+      cancelled++;
+      assert.equal(outcome.reason.kind, "Cancelled");
+      assert.deepEqual(leftovers(cradle, [request]), []);
+    }
+    assert.ok(cancelled > 0, "no create was cancelled");
+  });
+
+  for (const binary of [undefined, SANITIZED]) {
+    test(`workers and children killed at random take nothing down with them${binary ? ", with sanitizers" : ""}`, async () => {
+      await using cradle = await rig.start(binary === undefined ? {} : { binary });
+      const requests = Array.from({ length: 60 }, (_, index) => {
+        const id = `storm${binary ? "s" : ""}${index}`;
+        return rig.request(id, { cgroups: rig.cgroups(id) });
+      });
+      const storm = new AbortController();
+      const storming = killChildren(cradle, storm.signal);
+      const outcomes = await Promise.allSettled(
+        requests.map((request) => cradle.create(request, AbortSignal.timeout(60_000))),
+      );
+      storm.abort();
+      assert.ok((await storming) > 0, "nothing was killed");
+      const lost = requests.filter((_, index) => outcomes[index]?.status === "rejected");
+      assert.ok(lost.length > 0, "no create was hit");
+      for (const outcome of outcomes) {
+        if (outcome.status === "fulfilled") await stop(cradle, outcome.value.pid);
+        else assert.equal(outcome.reason.kind, "Internal");
+      }
+      assert.deepEqual(leftovers(cradle, lost), []);
+    });
+  }
+});
+
+/** Kills processes of creates under way, never an agent: those run another program. Returns how many. */
+async function killChildren(cradle: Cradle, until: AbortSignal): Promise<number> {
+  const own = readlinkSync(`/proc/${cradle.pid}/exe`);
+  let killed = 0;
+  for (let turn = 0; !until.aborted; turn++) {
+    const children = readFileSync(`/proc/${cradle.pid}/task/${cradle.pid}/children`, "utf8").trim().split(" ");
+    const victim = Number(children[turn % children.length]);
+    if (victim > 0 && runs(victim, own)) {
+      process.kill(victim, "SIGKILL");
+      killed++;
+    }
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  return killed;
+}
+
+function runs(pid: number, program: string): boolean {
+  try {
+    return readlinkSync(`/proc/${pid}/exe`) === program;
+  } catch {
+    return false;
+  }
+}
