@@ -117,7 +117,8 @@ describe("cgroups of this host", () => {
   test("agents live outside the sandboxes and are no sandbox", async () => {
     const child = spawn("sleep", ["1000"]);
     await once(child, "spawn");
-    cgroups.joinAgents(child.pid ?? 0);
+    for (const dir of cgroups.agentDirs) writeFileSync(join(dir, "cgroup.procs"), String(child.pid));
+    assert.deepEqual(cgroups.agentPids(), [child.pid]);
     const lines = readFileSync(`/proc/${child.pid}/cgroup`, "utf8");
     const hits = lines.split("\n").filter((line) => line.endsWith(`/dsec/${node}/agents`));
     assert.equal(hits.length, cgroups.layout.hierarchies.length);

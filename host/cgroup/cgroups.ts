@@ -1,13 +1,15 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { prepareTrees, readFeatures, removeTrees } from "./host.ts";
-import { killCgroup } from "./kill.ts";
+import { killCgroup, processesOf } from "./kill.ts";
 import { type CgroupLayout, type NodeTree, readLayout } from "./layout.ts";
 import { type CgroupFeatures, type CgroupLimits, type CgroupWrite, checkLimits, limitWrites } from "./limits.ts";
 import { removeCgroup } from "./remove.ts";
 import { subdirectories } from "./tree.ts";
 import { type CgroupUsage, readUsage } from "./usage.ts";
+
+export type { CgroupLimits } from "./limits.ts";
 
 /** One cgroup that the launcher makes: the writes in order, then processes may join. */
 export interface CgroupPlan {
@@ -28,8 +30,10 @@ export interface Cgroups extends AsyncDisposable {
   check(limits: CgroupLimits): void;
   /** What the launcher has to make for a sandbox. Changes nothing; runs `check`. */
   plan(id: string, limits: CgroupLimits): readonly CgroupPlan[];
-  /** Moves a process (the launcher, whose children are agents) to where agents live. */
-  joinAgents(pid: number): void;
+  /** Where agents live, one directory a tree: outside the limits of what they start, and first in line. */
+  readonly agentDirs: readonly string[];
+  /** Processes that live there: agents, and the launcher that starts them. */
+  agentPids(): readonly number[];
   /** Ends every process of a sandbox's cgroups; resolves when none is left. Safe twice, and for unknown ids. */
   kill(id: string): Promise<void>;
   /** Removes a sandbox's cgroups, which must have no live process. Safe twice, and for unknown ids. */
@@ -91,8 +95,13 @@ class NodeCgroups implements Cgroups {
     }));
   }
 
-  joinAgents(pid: number): void {
-    for (const { dir } of this.#trees) writeFileSync(join(dir, AGENTS, "cgroup.procs"), String(pid));
+  get agentDirs(): readonly string[] {
+    return this.#trees.map(({ dir }) => join(dir, AGENTS));
+  }
+
+  agentPids(): readonly number[] {
+    const [dir] = this.agentDirs;
+    return dir === undefined ? [] : processesOf(dir);
   }
 
   async kill(id: string): Promise<void> {

@@ -1,0 +1,53 @@
+import { readlinkSync } from "node:fs";
+import { basename, dirname } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import type { Cgroups } from "#host/cgroup/cgroups.ts";
+import { signalProcess } from "#host/sys/pidfd.ts";
+import { processStartTicks } from "#host/sys/process.ts";
+import { type AgentProcess, isAlive } from "./handle.ts";
+
+const SIGKILL = 9;
+
+/** The launcher hands an agent its sandbox's `cgroup.procs` from this descriptor on. */
+const CGROUP_FD = 4;
+
+/** Ending an agent ends a whole process tree and its network namespace. */
+const END_DEADLINE_MS = 15_000;
+const MAX_PAUSE_MS = 20;
+
+/**
+ * Finds running agents by what the kernel knows of them: each holds its sandbox's cgroup files open. So an agent is found
+ * even when the node died between starting it and writing that down.
+ */
+export function findAgents(cgroups: Cgroups): ReadonlyMap<string, readonly AgentProcess[]> {
+  const found = new Map<string, AgentProcess[]>();
+  for (const pid of cgroups.agentPids()) {
+    const startTicks = processStartTicks(pid);
+    const id = sandboxOf(pid);
+    if (startTicks === undefined || id === undefined) continue;
+    found.set(id, [...(found.get(id) ?? []), { pid, startTicks }]);
+  }
+  return found;
+}
+
+/** Kills an agent, and with it everything in its process namespace; resolves when it is gone. */
+export async function endAgent(agent: AgentProcess): Promise<void> {
+  const giveUpAtMs = performance.now() + END_DEADLINE_MS;
+  if (!signalProcess(agent.pid, agent.startTicks, SIGKILL)) return;
+  for (let pauseMs = 1; isAlive(agent); pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
+    if (performance.now() > giveUpAtMs) throw new SandboxError("Unavailable", `agent ${agent.pid} does not die`);
+    await delay(pauseMs);
+  }
+}
+
+/** The sandbox of an agent; `undefined` for a process that is none (the launcher), or gone. */
+function sandboxOf(pid: number): string | undefined {
+  try {
+    const file = readlinkSync(`/proc/${pid}/fd/${CGROUP_FD}`);
+    return basename(file) === "cgroup.procs" ? basename(dirname(file)) : undefined;
+  } catch (error) {
+    if (hasCode(error, "ENOENT", "ESRCH", "EACCES")) return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,189 @@
+import type { Backend, Handle, Inventory, Place, Usage } from "#core/backend.ts";
+import { SandboxError } from "#core/errors.ts";
+import type { GuestLink } from "#core/guest.ts";
+import type { EdgeId, SandboxId } from "#core/ids.ts";
+import type { SandboxSpec } from "#core/sandbox.ts";
+import { connectUnix } from "#guest/protocol/link.ts";
+import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
+import { type Cradle, startCradle } from "#host/cradle/client.ts";
+import { processStartTicks } from "#host/sys/process.ts";
+import { openVolume, type Volume } from "#host/volume/volume.ts";
+import type { LayerMounts } from "#images/mounts.ts";
+import type { LayerStore } from "#images/store.ts";
+import { endAgent, findAgents } from "./agents.ts";
+import { checkSpec, diskLimitBytes, type Enforcement, limitsOf } from "./check.ts";
+import type { ContainerConfig } from "./config.ts";
+import { type AgentProcess, agentOf, handleOf, isAlive } from "./handle.ts";
+import { checkIdRanges, uidBaseOf } from "./id-ranges.ts";
+import { takeInventory } from "./inventory.ts";
+import { launchRequest } from "./request.ts";
+import { readHardLimits } from "./rlimits.ts";
+import { RunDirs } from "./run-dirs.ts";
+
+export interface ContainerOptions {
+  readonly edge: EdgeId;
+  readonly dataDir: string;
+  readonly runDir: string;
+  /** The launcher and the agent as they were built. */
+  readonly binaries: { readonly cradle: string; readonly agent: string };
+  readonly store: Pick<LayerStore, "has">;
+  readonly mounts: Pick<LayerMounts, "acquire">;
+  readonly config: ContainerConfig;
+  /** Gets what people should know: a line without its end. */
+  readonly log: (line: string) => void;
+}
+
+/**
+ * Containers: a launcher that makes them, cgroups that bound them, a volume for what they write. Rejects with
+ * `FailedPrecondition` when this host cannot run them. Disposing ends the launcher and leaves sandboxes alive.
+ */
+export async function openContainerBackend(options: ContainerOptions): Promise<Backend> {
+  checkIdRanges(options.config.firstUid);
+  const runDirs = new RunDirs(options.runDir);
+  await using opened = new AsyncDisposableStack();
+  const volume = opened.use(
+    await openVolume({ dataDir: options.dataDir, runDir: options.runDir, sizeMiB: options.config.volumeSize }),
+  );
+  if (volume.reason !== undefined) options.log(`disk limits are refused: ${volume.reason}`);
+  const cgroups = opened.use(await openCgroups(options.edge));
+  const cradle = opened.use(
+    await startCradle({ binary: options.binaries.cradle, agentBinary: options.binaries.agent, log: options.log }),
+  );
+  return new ContainerBackend(options, { volume, cgroups, cradle, runDirs }, opened.move());
+}
+
+interface Parts {
+  readonly volume: Volume;
+  readonly cgroups: Cgroups;
+  readonly cradle: Cradle;
+  readonly runDirs: RunDirs;
+}
+
+class ContainerBackend implements Backend {
+  readonly kind = "container";
+  readonly #options: ContainerOptions;
+  readonly #parts: Parts;
+  readonly #enforcement: Enforcement;
+  readonly #opened: AsyncDisposableStack;
+
+  constructor(options: ContainerOptions, parts: Parts, opened: AsyncDisposableStack) {
+    this.#options = options;
+    this.#parts = parts;
+    this.#enforcement = { ...parts, hardLimits: readHardLimits() };
+    this.#opened = opened;
+  }
+
+  async check(spec: SandboxSpec): Promise<void> {
+    checkSpec(spec, this.#enforcement);
+    for (const digest of spec.layers) {
+      if (await this.#options.store.has(digest)) continue;
+      throw new SandboxError("NotFound", `this node has no layer ${digest}`, { details: { layer: digest } });
+    }
+  }
+
+  async create(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
+    signal.throwIfAborted();
+    checkSpec(spec, this.#enforcement);
+    const { runDirs } = this.#parts;
+    if (!runDirs.make(spec.id)) {
+      const earlier = await this.#earlier(spec.id);
+      if (earlier !== undefined) return earlier;
+    }
+    try {
+      const agent = await this.#launch(spec, place, signal);
+      runDirs.writeAgent(spec.id, agent);
+      signal.throwIfAborted();
+      return handleOf(spec.id, agent);
+    } catch (error) {
+      await this.destroy(spec.id);
+      throw error;
+    }
+  }
+
+  async connect(handle: Handle, signal: AbortSignal): Promise<GuestLink> {
+    const agent = agentOf(handle);
+    if (agent === undefined || !isAlive(agent)) throw lost(handle.id);
+    try {
+      return await connectUnix(this.#parts.runDirs.socketPath(handle.id), signal);
+    } catch (error) {
+      if (isAlive(agent) || signal.aborted) throw error;
+      throw lost(handle.id, error);
+    }
+  }
+
+  async recover(handle: Handle): Promise<Handle | undefined> {
+    const agent = agentOf(handle);
+    return agent !== undefined && isAlive(agent) && this.#parts.runDirs.hasSocket(handle.id) ? handle : undefined;
+  }
+
+  async kill(id: SandboxId): Promise<void> {
+    const { cgroups } = this.#parts;
+    // Both at once: the agent's end takes its process namespace along, the cgroups' what a bug let out of it.
+    await Promise.all([...this.#agentsOf(id).map(endAgent), cgroups.kill(id)]);
+    await cgroups.remove(id);
+  }
+
+  async destroy(id: SandboxId): Promise<void> {
+    await this.kill(id);
+    await this.#parts.volume.removeUpper(id);
+    // Last: while it is there, the sandbox can be found.
+    this.#parts.runDirs.remove(id);
+  }
+
+  async usage(handle: Handle): Promise<Usage> {
+    return this.#parts.cgroups.usage(handle.id);
+  }
+
+  async inventory(): Promise<Inventory> {
+    return takeInventory({ ...this.#parts, runDir: this.#options.runDir });
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#opened.disposeAsync();
+  }
+
+  /** What to do about a sandbox of this id that is there: a live one is the answer, a half-made one is made anew. */
+  async #earlier(id: SandboxId): Promise<Handle | undefined> {
+    const { runDirs } = this.#parts;
+    const agent = runDirs.readAgent(id);
+    if (agent !== undefined && isAlive(agent)) return handleOf(id, agent);
+    if (agent !== undefined) {
+      throw new SandboxError("AlreadyExists", `sandbox ${id} is dead and keeps its files`, {
+        hint: "destroy it first",
+      });
+    }
+    await this.destroy(id);
+    runDirs.make(id);
+    return undefined;
+  }
+
+  async #launch(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<AgentProcess> {
+    const { cgroups, cradle, runDirs, volume } = this.#parts;
+    const { config, mounts } = this.#options;
+    const prepared = {
+      layers: await mounts.acquire(spec.layers),
+      upper: volume.createUpper(spec.id, {
+        uid: uidBaseOf(place, config.firstUid),
+        limitBytes: diskLimitBytes(spec),
+      }),
+      cgroups: cgroups.plan(spec.id, limitsOf(spec)),
+      agentCgroups: cgroups.agentDirs,
+      socketPath: runDirs.socketPath(spec.id),
+    };
+    const { pid } = await cradle.create(launchRequest(spec, place, prepared, config), signal);
+    const startTicks = processStartTicks(pid);
+    if (startTicks === undefined) throw lost(spec.id);
+    return { pid, startTicks };
+  }
+
+  /** Agents to end: the one that was written down, else those that the kernel knows. */
+  #agentsOf(id: SandboxId): readonly AgentProcess[] {
+    const written = this.#parts.runDirs.readAgent(id);
+    if (written !== undefined) return [written];
+    return findAgents(this.#parts.cgroups).get(id) ?? [];
+  }
+}
+
+function lost(id: SandboxId, cause?: unknown): SandboxError {
+  return new SandboxError("SandboxLost", `the agent of ${id} is gone`, cause === undefined ? {} : { cause });
+}

@@ -1,0 +1,24 @@
+import { integer, mebibytes } from "#core/setting-kinds.ts";
+import type { SettingsOf } from "#core/settings.ts";
+
+/** Ids of one sandbox: 0 to 65535 inside. */
+export const IDS_PER_SANDBOX = 65_536;
+
+/** The kernel's ids are 32 bits wide, but many programs take the upper half for negative numbers. */
+export const ID_LIMIT = 2 ** 31;
+
+/**
+ * What an operator may set of this backend. User ids of sandboxes start far above those that Debian and Ubuntu hand to
+ * people (1,000 up) and to their rootless containers (/etc/subuid, 100,000 up), with room for 30,720 sandboxes.
+ */
+export const CONTAINER_SETTINGS = {
+  firstUid: integer("134217728", "First user id of the host that sandboxes use, 65,536 for each.", {
+    min: IDS_PER_SANDBOX,
+    max: ID_LIMIT - IDS_PER_SANDBOX,
+  }),
+  volumeSize: mebibytes("64GiB", "Most bytes that all sandboxes together may write; taken as they are used."),
+  shmSize: mebibytes("64MiB", "Size of /dev/shm; what is in it counts as the sandbox's memory."),
+};
+
+/** The values of these settings. */
+export type ContainerConfig = SettingsOf<typeof CONTAINER_SETTINGS>;

@@ -1,0 +1,81 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import type { SandboxId } from "#core/ids.ts";
+import { type AgentProcess, parseAgent } from "./handle.ts";
+
+/** A socket's path must fit into `sockaddr_un`, NUL included. */
+const MAX_SOCKET_PATH_BYTES = 107;
+const LONGEST_ID = 34;
+
+/**
+ * What the host keeps of each sandbox while it lives: `<runDir>/sandboxes/<id>/` with the agent's socket and, once it runs,
+ * the agent's process in `agent.json`. Nobody but root gets in.
+ */
+export class RunDirs {
+  readonly #root: string;
+
+  /** Throws `FailedPrecondition` when sockets below it would have paths too long for the kernel. */
+  constructor(runDir: string) {
+    this.#root = join(runDir, "sandboxes");
+    if (Buffer.byteLength(this.#root) + LONGEST_ID + "//agent.sock".length > MAX_SOCKET_PATH_BYTES) {
+      throw new SandboxError("FailedPrecondition", `the run directory ${runDir} has too long a path for sockets`, {
+        hint: "set a shorter runDir, such as /run/dsec",
+      });
+    }
+    mkdirSync(this.#root, { recursive: true, mode: 0o700 });
+  }
+
+  /** False when there is one already. */
+  make(id: SandboxId): boolean {
+    try {
+      mkdirSync(this.#dir(id), { mode: 0o700 });
+      return true;
+    } catch (error) {
+      if (hasCode(error, "EEXIST")) return false;
+      throw error;
+    }
+  }
+
+  socketPath(id: SandboxId): string {
+    return join(this.#dir(id), "agent.sock");
+  }
+
+  /** Complete or not there: a crash leaves no half of it. */
+  writeAgent(id: SandboxId, agent: AgentProcess): void {
+    const file = this.#agentFile(id);
+    writeFileSync(`${file}.new`, JSON.stringify(agent));
+    renameSync(`${file}.new`, file);
+  }
+
+  /** `undefined` when the sandbox never got as far, or is not there. */
+  readAgent(id: SandboxId): AgentProcess | undefined {
+    try {
+      return parseAgent(readFileSync(this.#agentFile(id), "utf8"));
+    } catch (error) {
+      if (hasCode(error, "ENOENT")) return undefined;
+      throw error;
+    }
+  }
+
+  /** Safe twice, and for unknown ids. */
+  remove(id: SandboxId): void {
+    rmSync(this.#dir(id), { recursive: true, force: true });
+  }
+
+  hasSocket(id: SandboxId): boolean {
+    return existsSync(this.socketPath(id));
+  }
+
+  list(): ReadonlySet<string> {
+    return new Set(readdirSync(this.#root));
+  }
+
+  #dir(id: SandboxId): string {
+    return join(this.#root, id);
+  }
+
+  #agentFile(id: SandboxId): string {
+    return join(this.#dir(id), "agent.json");
+  }
+}
