@@ -45,7 +45,8 @@ export function startTicksOf(pid: number): number | undefined {
 
 function parseRecord(places: Places): NodeRecord | undefined {
   try {
-    const { pid, startTicks, url } = JSON.parse(readFileSync(recordFile(places), "utf8")) as Partial<NodeRecord>;
+    const content = JSON.parse(readFileSync(recordFile(places), "utf8")) as Partial<NodeRecord> | null;
+    const { pid, startTicks, url } = content ?? {};
     if (typeof pid !== "number" || typeof startTicks !== "number" || typeof url !== "string") return undefined;
     return { pid, startTicks, url };
   } catch (error) {

@@ -1,8 +1,18 @@
-import { type CallOptions, type Client, type CreateSandbox, NotFoundError, type Sandbox } from "#sdk";
+import {
+  type BuildRequest,
+  type CallOptions,
+  type Client,
+  type CreateSandbox,
+  NotFoundError,
+  type Sandbox,
+} from "#sdk";
 import type { Io } from "./io.ts";
 
-/** Bases that are made on first use: what to build under which name. */
-const DEFAULT_BASES: readonly string[] = ["debian", "host-busybox"];
+/** Bases that are made on first use. */
+const DEFAULT_BASES: Readonly<Record<string, BuildRequest>> = {
+  debian: { name: "debian", include: ["python3"] },
+  "host-busybox": { name: "host-busybox", suite: "host-busybox" },
+};
 
 /** Creates a sandbox; a default base that nobody has built yet is built first, with its progress on stderr. */
 export async function createSandbox(
@@ -14,16 +24,18 @@ export async function createSandbox(
   try {
     return await client.sandboxes.create(request, options);
   } catch (error) {
-    if (!(error instanceof NotFoundError) || !DEFAULT_BASES.includes(request.base)) throw error;
+    const missing = Object.hasOwn(DEFAULT_BASES, request.base) ? DEFAULT_BASES[request.base] : undefined;
+    if (!(error instanceof NotFoundError) || missing === undefined) throw error;
+    // Something else may be what was not found.
     const known = await client.artifacts.list(options);
     if (known.some((artifact) => artifact.name === request.base)) throw error;
+    await buildBase(client, missing, io, options);
+    return client.sandboxes.create(request, options);
   }
-  await buildBase(client, request.base, io, options);
-  return client.sandboxes.create(request, options);
 }
 
-async function buildBase(client: Client, name: string, io: Io, options: CallOptions): Promise<void> {
-  io.stderr.write(`dsec: building the base ${name}: its first use, done once\n`);
+async function buildBase(client: Client, build: BuildRequest, io: Io, options: CallOptions): Promise<void> {
+  io.stderr.write(`dsec: building the base ${build.name}: its first use, done once\n`);
   const onProgress = (line: string) => io.stderr.write(`dsec: ${line}\n`);
-  await client.artifacts.build({ name }, { ...options, onProgress });
+  await client.artifacts.build(build, { ...options, onProgress });
 }

@@ -18,7 +18,7 @@ describe("the SDK against a real node", { timeout: 300_000 }, () => {
   before(async () => {
     node = await startNode();
     client = node.client;
-    await client.artifacts.build({ name: BASE });
+    await client.artifacts.build({ name: BASE, suite: BASE });
     sandbox = await client.sandboxes.create({ base: BASE });
   });
   after(async () => {
