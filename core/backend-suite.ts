@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { randomInt } from "node:crypto";
 import { afterEach, beforeEach, describe, test } from "node:test";
 import { type Backend, type Handle, type Place, RESOURCE_CLASSES, type ResourceClass } from "#core/backend.ts";
 import type { GuestLink, TaskEnd } from "#core/guest.ts";
@@ -265,7 +266,8 @@ export async function run(
 ): Promise<{ stdout: string; code: number | undefined }> {
   const chunks: Uint8Array[] = [];
   const end = Promise.withResolvers<TaskEnd>();
-  const number = 1;
+  // The agent may still know the task of a command before, on a link that was closed.
+  const number = randomInt(1_000, 2 ** 31);
   await link.start(number, task(argv), {
     output: (stream, offset, bytes) => {
       if (stream === "stdout") chunks.push(Uint8Array.from(bytes));

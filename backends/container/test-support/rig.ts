@@ -7,7 +7,7 @@ import type { BackendRig } from "#core/backend-suite.ts";
 import { type EdgeId, newSandboxId, parseEdgeId } from "#core/ids.ts";
 import { DEFAULT_RESOURCES, type LayerDigest, type SandboxSpec } from "#core/sandbox.ts";
 import { hostBusybox } from "#images/busybox.ts";
-import { type LayerMounts, openLayerMounts } from "#images/mounts.ts";
+import { openLayerMounts } from "#images/mounts.ts";
 import { type LayerStore, openLayerStore } from "#images/store.ts";
 import { endAgent } from "../agents.ts";
 import { type ContainerOptions, openContainerBackend } from "../backend.ts";
@@ -23,18 +23,18 @@ export class ContainerRig implements BackendRig {
   readonly root: string;
   readonly edge: EdgeId;
   readonly options: ContainerOptions;
-  readonly #mounts: LayerMounts;
+  readonly #store: LayerStore;
   readonly #layers: readonly LayerDigest[];
   #backend: Backend;
 
   constructor(
-    parts: { root: string; options: ContainerOptions; mounts: LayerMounts; layers: readonly LayerDigest[] },
+    parts: { root: string; options: ContainerOptions; store: LayerStore; layers: readonly LayerDigest[] },
     backend: Backend,
   ) {
     this.root = parts.root;
     this.edge = parts.options.edge;
     this.options = parts.options;
-    this.#mounts = parts.mounts;
+    this.#store = parts.store;
     this.#layers = parts.layers;
     this.#backend = backend;
   }
@@ -84,7 +84,8 @@ export class ContainerRig implements BackendRig {
     const ids = new Set(Object.values(inventory).flatMap((found) => [...found]));
     for (const id of ids) await this.#backend.destroy(id as SandboxSpec["id"]);
     await this.#backend[Symbol.asyncDispose]();
-    this.#mounts.unmountAll();
+    // Opened anew: other processes may have mounted some.
+    (await openLayerMounts({ store: this.#store, runDir: this.options.runDir })).unmountAll();
     rmSync(this.root, { recursive: true });
   }
 }
@@ -107,5 +108,5 @@ export async function containerRig(change: Partial<ContainerOptions> = {}): Prom
     log: (line) => console.error(line),
     ...change,
   };
-  return new ContainerRig({ root, options, mounts, layers }, await openContainerBackend(options));
+  return new ContainerRig({ root, options, store, layers }, await openContainerBackend(options));
 }
