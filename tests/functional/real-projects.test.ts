@@ -1,0 +1,109 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { createReadStream, mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import type { Client } from "#sdk";
+import { bootstrap, fetchSource, runInTree, whyNoDebian } from "../support/debian.ts";
+import { startNode, type TestNode } from "../support/node.ts";
+
+const SANDBOXES = 20;
+const LIMIT_MS = 10 * 60_000;
+/** What both suites need; the toolkit brings it to any base. */
+const PACKAGES = ["gcc", "make", "libc6-dev", "python3-pytest"];
+
+interface Project {
+  /** The Debian source package. */
+  readonly name: string;
+  readonly line: string;
+  /** The lines of the output that tell which tests ran and how they went. */
+  readonly verdict: RegExp;
+  /** Fewer verdicts mean that the suite did not run. */
+  readonly atLeast: number;
+}
+
+const PROJECTS: readonly Project[] = [
+  {
+    name: "zlib",
+    line: "cd /src/zlib && CFLAGS=-O0 ./configure >/dev/null && make check 2>&1",
+    verdict: /^.*(?:OK|FAILED).*$/gm,
+    atLeast: 6,
+  },
+  {
+    name: "toolz",
+    line: "cd /src/toolz && python3 -m pytest -v -p no:cacheprovider toolz tlz 2>&1",
+    verdict: /^\S+::\S+ (?:PASSED|FAILED|SKIPPED|ERROR)/gm,
+    atLeast: 150,
+  },
+];
+
+const reason = whyNoDebian();
+
+describe("suites of real projects, as workspace over a Debian base and a toolkit", { skip: reason ?? false }, () => {
+  let scratch: string;
+  let node: TestNode;
+
+  before(async () => {
+    scratch = mkdtempSync(join(tmpdir(), "dsec-projects-"));
+    node = await startNode({ words: ["--memory-overcommit=100", "--cpu-overcommit=100"] });
+    const tools = join(scratch, "tools.tar");
+    await bootstrap(PACKAGES, tools);
+    await node.client.artifacts.build({ name: "debian" }, { timeoutMs: LIMIT_MS });
+    await node.client.artifacts.import(createReadStream(tools), {
+      name: "tools",
+      kind: "toolkit",
+      timeoutMs: LIMIT_MS,
+    });
+    mkdirSync(join(scratch, "outside"));
+    await finished(spawn("tar", ["-xf", tools, "-C", join(scratch, "outside")]));
+  });
+
+  after(async () => {
+    rmSync(scratch, { recursive: true, force: true });
+    await node[Symbol.asyncDispose]();
+  });
+
+  for (const project of PROJECTS) {
+    test(`${project.name} says the same in ${SANDBOXES} sandboxes at once as outside`, async () => {
+      const workspace = join(scratch, project.name);
+      await fetchSource(project.name, scratch, join(workspace, "src", project.name));
+      await importFolder(node.client, workspace, project.name);
+      await finished(spawn("cp", ["-a", join(workspace, "src"), join(scratch, "outside")]));
+      const expected = verdicts(await runInTree(join(scratch, "outside"), project.line), project);
+      assert.ok(expected.length >= project.atLeast, `${expected.length} verdicts outside`);
+      const results = await Promise.all(Array.from({ length: SANDBOXES }, () => runInside(node.client, project)));
+      for (const result of results) assert.deepEqual(result, expected);
+    });
+  }
+});
+
+async function runInside(client: Client, project: Project): Promise<readonly string[]> {
+  await using sandbox = await client.sandboxes.create({
+    base: "debian",
+    workspace: project.name,
+    toolkits: ["tools"],
+    resources: { memoryMiB: 512, pids: 256 },
+  });
+  const result = await sandbox.run(project.line, { timeLimitMs: LIMIT_MS, timeoutMs: LIMIT_MS });
+  assert.ok(result.ok, `${JSON.stringify(result.status)}\n${result.stdoutText.slice(-2_000)}`);
+  return verdicts(result.stdoutText, project);
+}
+
+function verdicts(output: string, { verdict }: Project): readonly string[] {
+  return (output.match(verdict) ?? []).map((line) => line.trim()).sort();
+}
+
+async function importFolder(client: Client, folder: string, name: string): Promise<void> {
+  const tar = spawn("tar", ["--owner=0", "--group=0", "-C", folder, "-c", "."], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const done = finished(tar);
+  await client.artifacts.import(tar.stdout, { name, kind: "workspace" });
+  await done;
+}
+
+async function finished(child: ReturnType<typeof spawn>): Promise<void> {
+  const code = await new Promise((resolve, reject) => child.once("exit", resolve).once("error", reject));
+  assert.equal(code, 0);
+}

@@ -1,0 +1,70 @@
+import { execFile } from "node:child_process";
+import { existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { basename, join } from "node:path";
+import { promisify } from "node:util";
+
+const exec = promisify(execFile);
+const OUTPUT_BYTES = 64 * 1024 * 1024;
+
+/** Why sources and packages of Debian cannot be had here; undefined when they can. */
+export function whyNoDebian(): string | undefined {
+  for (const program of ["/usr/bin/apt-get", "/usr/bin/mmdebstrap"]) {
+    if (!existsSync(program)) return `${program} is missing`;
+  }
+  return aptSources().length === 0 ? "no apt sources on this host" : undefined;
+}
+
+/** Unpacks the upstream sources of a Debian source package into `target`. The host's own apt lists stay as they are. */
+export async function fetchSource(name: string, scratch: string, target: string): Promise<void> {
+  const apt = join(scratch, "apt");
+  for (const folder of ["sources.d", "lists/partial", "archives/partial", "downloads"]) {
+    mkdirSync(join(apt, folder), { recursive: true });
+  }
+  writePrivateSources(join(apt, "sources.d"));
+  const options = [
+    "Dir::Etc::sourcelist=/dev/null",
+    `Dir::Etc::sourceparts=${apt}/sources.d`,
+    `Dir::State::lists=${apt}/lists`,
+    `Dir::Cache=${apt}`,
+    "APT::Sandbox::User=root",
+  ].flatMap((option) => ["-o", option]);
+  await exec("apt-get", [...options, "-q", "update"]);
+  const downloads = join(apt, "downloads");
+  await exec("apt-get", [...options, "-q", "source", "--download-only", name], { cwd: downloads });
+  const [archive] = globSync(`${name}_*.orig.tar.*`, { cwd: downloads });
+  if (archive === undefined) throw new Error(`no upstream archive of ${name}`);
+  mkdirSync(target, { recursive: true });
+  await exec("tar", ["-xf", join(downloads, archive), "-C", target, "--strip-components=1"]);
+}
+
+/** Makes a Debian tree with `packages` as a tar file. */
+export async function bootstrap(packages: readonly string[], tar: string): Promise<void> {
+  const sources = aptSources()[0] ?? "";
+  const suite = /^VERSION_CODENAME=(\w+)/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "bookworm";
+  const args = ["--variant=minbase", `--include=${packages.join(",")}`, suite, tar, sources];
+  await exec("mmdebstrap", args, { maxBuffer: OUTPUT_BYTES });
+}
+
+/** Runs a shell line in a tree, as root, without any of what a sandbox adds. */
+export async function runInTree(tree: string, line: string): Promise<string> {
+  const script = `mount -t proc proc "$1/proc" && exec chroot "$1" /bin/sh -c "$2"`;
+  const args = ["--mount", "--pid", "--fork", "sh", "-c", script, "sh", tree, line];
+  const env = { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", HOME: "/root" };
+  return (await exec("unshare", args, { env, maxBuffer: OUTPUT_BYTES })).stdout;
+}
+
+function aptSources(): string[] {
+  const files = globSync("/etc/apt/sources.list.d/*.{sources,list}");
+  return [...files, "/etc/apt/sources.list"].filter(
+    (file) => existsSync(file) && /^(Types:|deb )/m.test(readFileSync(file, "utf8")),
+  );
+}
+
+function writePrivateSources(folder: string): void {
+  for (const file of aptSources()) {
+    const text = readFileSync(file, "utf8")
+      .replaceAll(/^Types:.*$/gm, "Types: deb-src")
+      .replaceAll(/^deb(?=[ [])/gm, "deb-src");
+    writeFileSync(join(folder, basename(file)), text);
+  }
+}
