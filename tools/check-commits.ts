@@ -12,9 +12,9 @@ export function judgeMessage(message: string): readonly string[] {
   return faults;
 }
 
-/** Judges the messages of `git log RANGE`; prints what is wrong and returns how many commits are. */
-export function judgeRange(range: string, print: (line: string) => void): number {
-  const log = execFileSync("git", ["log", "--no-merges", "--format=%h%x00%B%x01", range], { encoding: "utf8" });
+/** Judges the messages of `git log RANGE` in the repository at `cwd`; prints what is wrong and returns how many commits are. */
+export function judgeRange(range: string, print: (line: string) => void, cwd = process.cwd()): number {
+  const log = execFileSync("git", ["log", "--no-merges", "--format=%h%x00%B%x01", range], { encoding: "utf8", cwd });
   const commits = log.split("\x01").filter((entry) => entry.trim() !== "");
   return commits.filter((entry) => {
     const [hash = "", message = ""] = entry.trim().split("\0");

@@ -1,6 +1,10 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, test } from "node:test";
-import { judgeMessage } from "./check-commits.ts";
+import { judgeMessage, judgeRange } from "./check-commits.ts";
 import { checkDependencies } from "./check-dependencies.ts";
 import { checkSecrets } from "./check-secrets.ts";
 import { treeOf } from "./tree.ts";
@@ -67,4 +71,19 @@ describe("judgeMessage", () => {
   ];
   for (const message of refused)
     test(`refuses ${JSON.stringify(message)}`, () => assert.equal(judgeMessage(message).length, 1));
+});
+
+test("judgeRange counts the commits whose message is wrong and prints why", (t) => {
+  const cwd = mkdtempSync(join(tmpdir(), "commits-"));
+  t.after(() => rmSync(cwd, { recursive: true }));
+  const git = (...args: string[]) =>
+    execFileSync("git", ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false", ...args], { cwd });
+  git("init", "-q");
+  for (const message of ["a: good\n\nWhy.", "Bad"]) git("commit", "-q", "--allow-empty", "-m", message);
+  const printed: string[] = [];
+  assert.equal(
+    judgeRange("HEAD", (line) => printed.push(line), cwd),
+    1,
+  );
+  assert.equal(printed.length, 2);
 });
