@@ -19,7 +19,7 @@ export function takeInventory({ cgroups, volume, runDirs, runDir }: Places): Inv
   const agents = new Set(findAgents(cgroups).keys());
   const inCgroups = cgroups.list();
   return {
-    processes: new Set([...agents, ...[...inCgroups].filter((id) => cgroups.usage(id).pids > 0)]),
+    processes: new Set([...agents, ...[...inCgroups].filter((id) => cgroups.isPopulated(id))]),
     cgroups: inCgroups,
     mounts: mountedIds(`${runDir}/sandboxes/`),
     // Nothing on the host holds one: a sandbox's network lives exactly as long as its agent.

@@ -1,4 +1,13 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+  unlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
@@ -41,11 +50,9 @@ export class RunDirs {
     return join(this.#dir(id), "agent.sock");
   }
 
-  /** Complete or not there: a crash leaves no half of it. */
+  /** A crash may leave half of it, which reads as nothing. */
   writeAgent(id: SandboxId, agent: AgentProcess): void {
-    const file = this.#agentFile(id);
-    writeFileSync(`${file}.new`, JSON.stringify(agent));
-    renameSync(`${file}.new`, file);
+    writeFileSync(this.#agentFile(id), JSON.stringify(agent));
   }
 
   /** `undefined` when the sandbox never got as far, or is not there. */
@@ -60,7 +67,14 @@ export class RunDirs {
 
   /** Safe twice, and for unknown ids. */
   remove(id: SandboxId): void {
-    rmSync(this.#dir(id), { recursive: true, force: true });
+    // What is always there goes one by one, a fraction of what walking the directory costs.
+    for (const file of [this.socketPath(id), this.#agentFile(id)]) unlinkIfThere(file);
+    try {
+      rmdirSync(this.#dir(id));
+    } catch (error) {
+      if (!hasCode(error, "ENOENT", "ENOTEMPTY")) throw error;
+      rmSync(this.#dir(id), { recursive: true, force: true });
+    }
   }
 
   hasSocket(id: SandboxId): boolean {
@@ -77,5 +91,13 @@ export class RunDirs {
 
   #agentFile(id: SandboxId): string {
     return join(this.#dir(id), "agent.json");
+  }
+}
+
+function unlinkIfThere(file: string): void {
+  try {
+    unlinkSync(file);
+  } catch (error) {
+    if (!hasCode(error, "ENOENT")) throw error;
   }
 }

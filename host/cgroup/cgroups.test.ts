@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, afterEach, beforeEach, describe, test } from "node:test";
 import { type CgroupPlan, type Cgroups, openCgroups } from "./cgroups.ts";
-import { processesOf } from "./kill.ts";
+import { isPopulated, killCgroup, processesOf } from "./kill.ts";
 import { type Controller, type NodeTree, readLayout, unifiedOf } from "./layout.ts";
 import { readUsage } from "./usage.ts";
 
@@ -51,14 +51,27 @@ describe("cgroups of this host", () => {
     await runIn(plan, "for i in 1 2 3 4 5 6 7 8; do (sleep 1000 & sleep 1000) & done; echo up; wait");
     assert.ok(processesOf(plan[0]?.dir ?? "").length >= 9);
     assert.ok(cgroups.usage("s1-a").pids >= 9);
+    assert.equal(cgroups.isPopulated("s1-a"), true);
     await cgroups.kill("s1-a");
     assert.deepEqual(
       plan.flatMap((part) => processesOf(part.dir)),
       [],
     );
+    assert.equal(cgroups.isPopulated("s1-a"), false);
     assert.deepEqual([...cgroups.list()], ["s1-a"]);
     await cgroups.remove("s1-a");
     assert.equal(cgroups.list().size, 0);
+  });
+
+  test("kill works where nothing counts processes and nothing kills at once", async () => {
+    const plan = cgroups.plan("s1-a", { ...LIMITS, pids: 100 });
+    make(plan);
+    await runIn(plan, "for i in 1 2 3; do (sleep 1000 & sleep 1000) & done; echo up; wait");
+    const tree = { version: 1, mount: "", controllers: new Set<Controller>() } as const;
+    const trees = plan.slice(0, 1).map(({ dir }) => ({ tree, dir }));
+    assert.equal(isPopulated(trees), true);
+    await killCgroup(trees);
+    assert.equal(isPopulated(trees), false);
   });
 
   test("kill and remove are safe twice and for unknown ids", async () => {

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { prepareTrees, readFeatures, removeTrees } from "./host.ts";
-import { killCgroup, processesOf } from "./kill.ts";
+import { isPopulated, killCgroup, processesOf } from "./kill.ts";
 import { type CgroupLayout, type NodeTree, readLayout } from "./layout.ts";
 import { type CgroupFeatures, type CgroupLimits, type CgroupWrite, checkLimits, limitWrites } from "./limits.ts";
 import { removeCgroup } from "./remove.ts";
@@ -40,6 +40,8 @@ export interface Cgroups extends AsyncDisposable {
   remove(id: string): Promise<void>;
   /** Zeros for what is not there. */
   usage(id: string): CgroupUsage;
+  /** Whether any process is in a sandbox's cgroups. */
+  isPopulated(id: string): boolean;
   /** Ids that have a cgroup in any tree. */
   list(): ReadonlySet<string>;
 }
@@ -114,6 +116,10 @@ class NodeCgroups implements Cgroups {
 
   usage(id: string): CgroupUsage {
     return readUsage(this.#dirs(id), readOrEmpty);
+  }
+
+  isPopulated(id: string): boolean {
+    return isPopulated(this.#dirs(id));
   }
 
   list(): ReadonlySet<string> {

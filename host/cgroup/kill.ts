@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { signalProcess } from "#host/sys/pidfd.ts";
 import { processStartTicks } from "#host/sys/process.ts";
-import type { NodeTree } from "./layout.ts";
+import type { Hierarchy, NodeTree } from "./layout.ts";
 
 const SIGKILL = 9;
 const KILL_DEADLINE_MS = 10_000;
@@ -18,8 +18,8 @@ export async function killCgroup(trees: readonly NodeTree[], deadlineMs = KILL_D
   const giveUpAtMs = performance.now() + deadlineMs;
   for (let pauseMs = 1; ; pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
     for (const { tree, dir } of trees) if (tree.version === 2) killAtOnce(dir);
+    if (!isPopulated(trees)) return;
     const left = trees.flatMap(({ dir }) => processesOf(dir).map((pid) => ({ pid, dir })));
-    if (left.length === 0) return;
     for (const { pid, dir } of left) killOne(pid, dir);
     if (performance.now() > giveUpAtMs) {
       throw new SandboxError("Unavailable", `${left.length} processes do not die`, {
@@ -28,6 +28,30 @@ export async function killCgroup(trees: readonly NodeTree[], deadlineMs = KILL_D
     }
     await delay(pauseMs);
   }
+}
+
+/**
+ * Whether any process is in these cgroups of one sandbox. Reads counters where there are some: a list of processes costs the
+ * kernel a sorted copy that it keeps for a while.
+ */
+export function isPopulated(trees: readonly NodeTree[]): boolean {
+  let isCounted = false;
+  for (const { tree, dir } of trees) {
+    const count = countOf(tree, dir);
+    if (count === undefined) continue;
+    if (count !== "0") return true;
+    isCounted = true;
+  }
+  return !isCounted && trees.some(({ dir }) => processesOf(dir).length > 0);
+}
+
+/** `0` for an empty cgroup; `undefined` where the tree does not count. */
+function countOf(tree: Hierarchy, dir: string): string | undefined {
+  if (tree.version === 2) {
+    const line = readLines(join(dir, "cgroup.events")).find((candidate) => candidate.startsWith("populated "));
+    return line?.slice("populated ".length);
+  }
+  return tree.controllers.has("pids") ? readLines(join(dir, "pids.current"))[0] : undefined;
 }
 
 /** Processes of a cgroup and of all below it; none when it is gone. */
