@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { checkLayers, layerOf } from "./check-layers.ts";
+import { checkPeers } from "./check-peers.ts";
 import { treeOf } from "./tree.ts";
 
 const MANIFEST = JSON.stringify({
@@ -64,4 +65,13 @@ describe("checkLayers", () => {
 test("layerOf takes the longest prefix and whole folder names", () => {
   assert.equal(layerOf("backends/fake/a.ts"), "backends/fake");
   assert.equal(layerOf("corex/a.ts"), undefined);
+});
+
+test("checkPeers names the file that a backend lacks", () => {
+  const files = ["backend.ts", "handle.ts", "probe.ts"].map((name) => [`backends/a/${name}`, ""]);
+  const problems = checkPeers(treeOf(Object.fromEntries(files)));
+  assert.deepEqual(
+    problems.map(({ path, message }) => `${path} ${message}`),
+    ["backends/a config.ts is missing"],
+  );
 });

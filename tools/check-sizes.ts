@@ -61,7 +61,7 @@ function checkFile(file: SourceFile): Problem[] {
 
 function checkFunctions(file: SourceFile): Problem[] {
   return functionsOf(file)
-    .filter((span) => span.lines > FUNCTION_LINES.cap && !span.isSuite)
+    .filter((span) => span.lines > FUNCTION_LINES.cap && !(span.isSuite && isTestCode(file.path)))
     .map((span) => ({ path: file.path, line: span.line, rule: "sizes", message: tooLong(span) }));
 }
 

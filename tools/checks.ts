@@ -7,6 +7,7 @@ import { checkFigures } from "./check-figures.ts";
 import { checkGlossary } from "./check-glossary.ts";
 import { checkLayers } from "./check-layers.ts";
 import { checkLinks } from "./check-links.ts";
+import { checkPeers } from "./check-peers.ts";
 import { checkSecrets } from "./check-secrets.ts";
 import { checkSizes, checkTypicalSizes } from "./check-sizes.ts";
 import type { Check } from "./tree.ts";
@@ -19,6 +20,7 @@ export const CHECKS: Readonly<Record<string, Check>> = {
   "every export is documented and named": checkExports,
   "nothing is unfinished, hidden from the compiler or skipped without a reason": checkEscapes,
   "every file and exported value is used": checkDead,
+  "backends have the same files": checkPeers,
   "packages are pinned, explained and declared": checkDependencies,
   "nothing in the tree is secret or of one machine": checkSecrets,
   "the changelog keeps its form": checkChangelog,

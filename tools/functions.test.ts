@@ -40,7 +40,7 @@ describe("functionsOf TypeScript", () => {
     [
       "a function that only describes as a suite",
       "function c(name: string): void {\n  describe(name, () => {});\n}",
-      ["anonymous 2 1 suite", "c 1 3 suite"],
+      ["anonymous 2 1", "c 1 3 suite"],
     ],
   ];
   for (const [what, text, expected] of cases) {

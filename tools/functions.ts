@@ -6,7 +6,7 @@ export interface FunctionSpan {
   readonly line: number;
   /** From the line of its name or arguments to its closing brace, both counted. */
   readonly lines: number;
-  /** A list of tests (`describe`, or a function that only calls it): as long as it has tests. */
+  /** It defines tests (`describe`, `test`): as long as there are tests, each of which is measured on its own. */
   readonly isSuite: boolean;
 }
 
@@ -86,23 +86,21 @@ class TypeScriptFunctions {
     const start = this.#tokens[open]?.at ?? 0;
     const end = this.#tokens[this.#partner.get(body) ?? body]?.at ?? this.#code.length;
     const line = lineAt(this.#code, start);
-    const callee = this.#text(open - 1) === "(" || this.#text(open - 1) === "," ? this.#calleeOf(open) : "";
     return {
       name: this.#nameBefore(open),
       line,
       lines: lineAt(this.#code, end) - line + 1,
-      isSuite: callee === "describe" || this.#text(body + 1) === "describe",
+      isSuite: this.#holdsTests(body),
     };
   }
 
-  /** The function that the arrow function at `open` is an argument of. */
-  #calleeOf(open: number): string {
-    for (let index = open - 1; index >= 0; index--) {
-      const partner = this.#partner.get(index);
-      if (this.#text(index) === "(") return this.#text(index - 1);
-      if (partner !== undefined && partner < index) index = partner;
+  #holdsTests(body: number): boolean {
+    const end = this.#partner.get(body) ?? body;
+    for (let index = body + 1; index < end; index++) {
+      const isCall = this.#text(index + 1) === "(" && this.#text(index - 1) !== ".";
+      if (isCall && /^(describe|test|it)$/.test(this.#text(index))) return true;
     }
-    return "";
+    return false;
   }
 
   #nameBefore(open: number): string {

@@ -12,7 +12,7 @@ export interface Import {
 
 const FORMS = [
   { form: "static", pattern: /(?:^|[;}\s])(?:import|export)\s+(?:type\s+)?(?:[\w*$\s{},]*?\bfrom\s*)?(["'])/g },
-  { form: "dynamic", pattern: /\b(?:import|require)\s*\(\s*(["'])/g },
+  { form: "dynamic", pattern: /(?<![\w$.#])import\s*\(\s*(["'])/g },
   { form: "url", pattern: /\bnew\s+URL\s*\(\s*(["'])/g },
   { form: "url", pattern: /\bimport\.meta\.resolve\s*\(\s*(["'])/g },
 ] as const;

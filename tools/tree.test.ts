@@ -31,8 +31,16 @@ test("lineAt counts from one", () => {
 });
 
 test("isTestCode knows tests, suites and what only they use", () => {
-  const paths = ["a.test.ts", "core/a-suite.ts", "tests/a.ts", "host/testdata/a.c", "core/a.ts", "tools/tests.ts"];
-  assert.deepEqual(paths.map(isTestCode), [true, true, true, true, false, false]);
+  const paths = [
+    "a.test.ts",
+    "core/a-suite.ts",
+    "tests/a.ts",
+    "host/testdata/a.c",
+    "core/testing.ts",
+    "core/a.ts",
+    "tools/tests.ts",
+  ];
+  assert.deepEqual(paths.map(isTestCode), [true, true, true, true, true, false, false]);
 });
 
 test("formatProblem prints what editors jump to", () => {

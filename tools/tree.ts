@@ -62,7 +62,7 @@ export function formatProblem({ path, line, rule, message }: Problem): string {
 
 /** Tests, suites and what only they use: they may reach further than the code beside them. */
 export function isTestCode(path: string): boolean {
-  return /\.test\.ts$|-suite\.ts$|(^|\/)(testdata|test-support)\/|^tests\//.test(path);
+  return /\.test\.ts$|-suite\.ts$|(^|\/)testing\.ts$|(^|\/)(testdata|test-support)\/|^tests\//.test(path);
 }
 
 function sourceFile(path: string, text: string): SourceFile {
