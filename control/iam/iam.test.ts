@@ -69,16 +69,12 @@ test("projects have names, are made once, and tokens need one", async () => {
   await assert.rejects(iam.createToken({ name: "x", project: "none", role: "member" }), { kind: "NotFound" });
 });
 
-test("members act in their project, admins in all, everybody reads what is shared", () => {
+test("members act in their project and admins in all; only admins operate nodes", () => {
   const admin: Principal = { name: "root", project: DEFAULT_PROJECT, role: "admin" };
   const member: Principal = { name: "m", project: "a", role: "member" };
-  const plain: Principal = { name: "d", project: DEFAULT_PROJECT, role: "member" };
-  assert.ok(allows(admin, "use", "a") && allows(admin, "operate", "a") && allows(admin, "read-shared", "b"));
-  assert.ok(allows(member, "use", "a") && allows(member, "read-shared", DEFAULT_PROJECT));
-  assert.ok(
-    !allows(member, "use", "b") && !allows(member, "use", DEFAULT_PROJECT) && !allows(member, "read-shared", "b"),
-  );
-  assert.ok(!allows(member, "operate", "a") && !allows(plain, "operate", DEFAULT_PROJECT));
+  assert.ok(allows(admin, "use", "a") && allows(admin, "operate", "a"));
+  assert.ok(allows(member, "use", "a") && !allows(member, "use", "b") && !allows(member, "use", DEFAULT_PROJECT));
+  assert.ok(!allows(member, "operate", "a"));
   assert.throws(() => authorize(member, "use", "b"), { kind: "PermissionDenied" });
   authorize(member, "use", "a");
 });

@@ -9,13 +9,13 @@ export interface Principal {
   readonly project: string;
   readonly role: Role;
 }
-export const ROLES = ["admin", "member"] as const;
-export type Role = (typeof ROLES)[number];
+/** How far the rights of a principal reach. */
+export type Role = "admin" | "member";
 
-/** What a principal may want to do with things of a project. `operate` concerns nodes, which have no project. */
-export type Action = "use" | "read-shared" | "operate";
+/** `use`: anything with things of the project. `operate`: look after nodes, which have no project. */
+export type Action = "use" | "operate";
 
-/** The project that exists from the first start. Its artifacts may be read, not changed, by all projects. */
+/** The project that exists from the first start. */
 export const DEFAULT_PROJECT = "default";
 
 const NAME = /^[a-z0-9][a-z0-9-]{0,62}$/;
@@ -87,9 +87,7 @@ export class Iam {
 
 /** May the principal do it to things of `project`? */
 export function allows(principal: Principal, action: Action, project: string): boolean {
-  if (principal.role === "admin" || principal.project === project)
-    return action !== "operate" || principal.role === "admin";
-  return action === "read-shared" && project === DEFAULT_PROJECT;
+  return principal.role === "admin" || (action === "use" && principal.project === project);
 }
 
 /** Throws `PermissionDenied` unless `allows`. What must not be known to exist answers `NotFound` instead: see callers. */

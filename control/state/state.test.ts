@@ -6,7 +6,7 @@ import { DatabaseSync } from "node:sqlite";
 import { after, test } from "node:test";
 import { MemoryState } from "./memory.ts";
 import { SqliteState } from "./sqlite.ts";
-import { stateStoreContract } from "./suite.ts";
+import { stateStoreContract } from "./state-suite.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "state-"));
 after(() => rmSync(directory, { recursive: true }));

@@ -1,0 +1,99 @@
+import type { StartCommand } from "#api/index.ts";
+import { SandboxError } from "#core/errors.ts";
+import { parseCommandId } from "#core/ids.ts";
+import type { CommandSpec, OutputStream } from "#core/sandbox.ts";
+import { argumentOf } from "../bytes.ts";
+import type { Handlers, Services } from "../handler.ts";
+import { bodyOf, sendOutput } from "../stream.ts";
+import { commandReply, commandView } from "../views.ts";
+
+const DEFAULT_INLINE_BYTES = 65_536;
+
+type Names = "startCommand" | "listCommands" | "waitCommand" | "signalCommand" | "writeStdin" | "readOutput";
+
+/** The calls about what runs in a sandbox. */
+export function commandHandlers({ access }: Services): Pick<Handlers, Names> {
+  return {
+    async startCommand({ principal, params, query, body, idempotencyKey, scope }) {
+      const spec = specOf(body, idempotencyKey);
+      const { id, node } = await access.reach(principal, params.id ?? "", scope.signal);
+      const wait = {
+        waitMs: scope.withinDeadline(query.waitMs ?? 0),
+        inlineBytes: query.inlineBytes ?? DEFAULT_INLINE_BYTES,
+      };
+      const starting = node.startCommand(id, spec, wait, scope.signal);
+      return commandReply(await (body.shell === undefined ? starting : starting.catch(withShellHint)));
+    },
+
+    async listCommands({ principal, params, scope: { signal } }) {
+      const { id, node } = await access.reach(principal, params.id ?? "", signal);
+      return { commands: (await node.listCommands(id, signal)).map(commandView) };
+    },
+
+    async waitCommand({ principal, params, query, scope }) {
+      const { id, node } = await access.reach(principal, params.id ?? "", scope.signal);
+      const waitMs = scope.withinDeadline(query.waitMs ?? 0);
+      return commandView(await node.waitCommand(id, parseCommandId(params.command ?? ""), waitMs, scope.signal));
+    },
+
+    async signalCommand({ principal, params, body, scope: { signal } }) {
+      const { id, node } = await access.reach(principal, params.id ?? "", signal);
+      await node.signalCommand(id, parseCommandId(params.command ?? ""), body.signal, signal);
+    },
+
+    async writeStdin({ principal, params, query, request, scope }) {
+      const { id, node } = await access.reach(principal, params.id ?? "", scope.signal);
+      const input = { offset: query.offset ?? 0, close: query.close ?? false, bytes: bodyOf(request, scope) };
+      return await node.writeStdin(id, parseCommandId(params.command ?? ""), input, scope.signal);
+    },
+
+    async readOutput({ principal, params, query, response, scope }) {
+      const stream = streamOf(params.stream);
+      const { id, node } = await access.reach(principal, params.id ?? "", scope.signal);
+      const read = { stream, offset: query.offset ?? 0, follow: query.follow ?? false, hold: query.hold ?? false };
+      const command = parseCommandId(params.command ?? "");
+      await sendOutput(node.readOutput(id, command, read, scope.signal), read, response, scope);
+    },
+  };
+}
+
+function specOf(body: StartCommand, idempotencyKey: string | undefined): CommandSpec {
+  return {
+    argv: argvOf(body),
+    env: body.env ?? {},
+    cwd: body.cwd,
+    user: body.user,
+    stdin: body.stdin ?? "none",
+    timeLimitMs: body.timeLimitMs,
+    outputCapBytes: body.outputCapBytes,
+    idempotencyKey,
+  };
+}
+
+function argvOf({ argv, shell }: StartCommand): CommandSpec["argv"] {
+  if ((argv === undefined) === (shell === undefined)) {
+    throw new SandboxError("InvalidArgument", "exactly one of argv and shell must be given in the body", {
+      details: { field: "argv" },
+    });
+  }
+  if (shell !== undefined) return ["/bin/sh", "-c", argumentOf(shell, "shell")];
+  const parsed = (argv ?? []).map((argument, index) => argumentOf(argument, `argv.${index}`));
+  if (parsed[0]?.length === 0) {
+    throw new SandboxError("InvalidArgument", "argv.0 is empty", { details: { field: "argv.0" } });
+  }
+  return parsed;
+}
+
+function withShellHint(error: unknown): never {
+  if (!(error instanceof SandboxError) || error.kind !== "CommandNotFound") throw error;
+  throw new SandboxError("CommandNotFound", "the sandbox has no shell at /bin/sh", {
+    cause: error,
+    hint: "send argv instead of shell, or add a shell to the base",
+    details: error.details,
+  });
+}
+
+function streamOf(text: string | undefined): OutputStream {
+  if (text === "stdout" || text === "stderr") return text;
+  throw new SandboxError("NotFound", "a command has the outputs stdout and stderr");
+}

@@ -1,0 +1,168 @@
+import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
+import type { TSchema } from "typebox";
+import { OPERATIONS, type Operation, type OperationName } from "#api/index.ts";
+import { SandboxError } from "#core/errors.ts";
+import type { Principal } from "../iam/iam.ts";
+import { failureOf } from "./failure.ts";
+import type { Call, Handlers, Services } from "./handler.ts";
+import { parseJson } from "./json.ts";
+import { queryReader } from "./query.ts";
+import { artifactHandlers } from "./routes/artifacts.ts";
+import { commandHandlers } from "./routes/commands.ts";
+import { fileHandlers } from "./routes/files.ts";
+import { sandboxHandlers } from "./routes/sandboxes.ts";
+import { systemHandlers } from "./routes/system.ts";
+import { CallScope, untilAborted } from "./scope.ts";
+import { validator } from "./validate.ts";
+
+/** A JSON body holds at most a command line, and Linux takes 6 MiB of those; base64 adds a third. */
+const MAX_JSON_BYTES = 8 * 1024 * 1024;
+const MAX_KEY_LENGTH = 256;
+const CALL_LIMIT_MS = 60_000;
+/** A file transfer that stands still for so long is given up. Other streams may rest: a quiet command is not stuck. */
+const STALL_LIMIT_MS = 300_000;
+const LIMITS: Readonly<Partial<Record<OperationName, number>>> = {
+  createSandbox: 120_000,
+  readFile: STALL_LIMIT_MS,
+  writeFile: STALL_LIMIT_MS,
+};
+/** A client that has an answer and goes on uploading is cut off after so long. */
+const LINGER_MS = 5_000;
+
+declare module "fastify" {
+  interface FastifyRequest {
+    scope: CallScope | undefined;
+    principal: Principal | undefined;
+  }
+}
+
+/** The HTTP server with every call of the API, not listening yet. */
+export function apiserver(services: Services): FastifyInstance {
+  const app = Fastify({
+    logger: false,
+    bodyLimit: MAX_JSON_BYTES,
+    forceCloseConnections: true,
+    // Queries are read with their schema, from the raw URL: paths are bytes.
+    routerOptions: { querystringParser: () => ({}), maxParamLength: 1024 },
+  });
+  app.decorateRequest("scope", undefined);
+  app.decorateRequest("principal", undefined);
+  app.setErrorHandler((error, request, reply) => fail(services, error, request, reply));
+  app.setNotFoundHandler(async (request) => {
+    await services.iam.authenticate(request.headers.authorization);
+    throw new SandboxError("NotFound", `no call ${request.method} ${request.url.split("?")[0]?.slice(0, 200)}`, {
+      hint: "GET /openapi.json lists every call",
+    });
+  });
+  app.server.on("connection", (socket) => socket.setKeepAlive(true, 30_000));
+  void app.register(async (scope) => addRoutes(scope, services, "json"));
+  void app.register(async (scope) => addRoutes(scope, services, "bytes"));
+  return app;
+}
+
+function addRoutes(app: FastifyInstance, services: Services, part: "json" | "bytes"): void {
+  app.removeAllContentTypeParsers();
+  if (part === "bytes") app.addContentTypeParser("*", (_request, _payload, done) => done(null));
+  else {
+    app.addContentTypeParser("application/json", { parseAs: "buffer" }, async (_request: unknown, body: Buffer) =>
+      body.length === 0 ? undefined : parseJson(body),
+    );
+  }
+  const handlers = handlersOf(services);
+  for (const name of Object.keys(OPERATIONS) as OperationName[]) {
+    if ((OPERATIONS[name].body === "bytes") === (part === "bytes")) addRoute(app, services, name, handlers);
+  }
+}
+
+function handlersOf(services: Services): Handlers {
+  return {
+    ...systemHandlers(services),
+    ...sandboxHandlers(services),
+    ...commandHandlers(services),
+    ...fileHandlers(services),
+    ...artifactHandlers(services),
+  };
+}
+
+function addRoute(app: FastifyInstance, { iam }: Services, name: OperationName, handlers: Handlers): void {
+  const operation: Operation = OPERATIONS[name];
+  const read = reader(operation);
+  // The table gives a call's types by its name; here, where all names pass, only the table knows that they fit.
+  const handle = handlers[name] as (call: Call<OperationName>) => Promise<unknown>;
+  const limitMs = LIMITS[name] ?? (operation.streams ? undefined : CALL_LIMIT_MS);
+  app.route({
+    method: operation.method,
+    url: operation.path.replaceAll(/\{(\w+)\}/g, ":$1"),
+    async onRequest(request, reply) {
+      request.scope = new CallScope(request.raw, reply.raw, limitMs);
+      if (!operation.open) request.principal = await iam.authenticate(request.headers.authorization);
+    },
+    async handler(request, reply) {
+      const call = read(request, reply);
+      const answer = await untilAborted(handle(call), call.scope.signal);
+      if (operation.reply === "bytes" || (typeof operation.reply === "object" && "line" in operation.reply)) {
+        return reply.hijack();
+      }
+      return reply.code(operation.status).send(answer);
+    },
+  });
+}
+
+/** Makes a request a call: query and body checked, headers read. */
+function reader(operation: Operation): (request: FastifyRequest, reply: FastifyReply) => Call<OperationName> {
+  const readQuery = queryReader(operation.query);
+  const checkBody = typeof operation.body === "string" ? () => undefined : requiredBody(operation.body);
+  return (request, reply) => {
+    const { scope, principal, raw } = request;
+    if (scope === undefined) throw new Error("a call without a scope");
+    return {
+      principal: principal ?? NOBODY,
+      params: request.params,
+      query: readQuery(raw.url ?? ""),
+      body: checkBody(request.body),
+      idempotencyKey: operation.idempotencyKey ? keyOf(request.headers["idempotency-key"]) : undefined,
+      scope,
+      request: raw,
+      response: reply.raw,
+    } as Call<OperationName>;
+  };
+}
+
+/** Stands for the caller of the calls that need no token. */
+const NOBODY: Principal = { name: "", project: "", role: "member" };
+
+function requiredBody(schema: TSchema): (value: unknown) => unknown {
+  const check = validator(schema, "body");
+  return (value) => {
+    if (value !== undefined) return check(value);
+    throw new SandboxError("InvalidArgument", "the call needs a body", {
+      hint: "send JSON; {} when nothing is to be said",
+    });
+  };
+}
+
+function keyOf(header: string | string[] | undefined): string | undefined {
+  if (header === undefined) return undefined;
+  if (typeof header === "string" && header.length >= 1 && header.length <= MAX_KEY_LENGTH) return header;
+  throw new SandboxError("InvalidArgument", `the header Idempotency-Key must have 1 to ${MAX_KEY_LENGTH} characters`, {
+    details: { field: "Idempotency-Key" },
+  });
+}
+
+function fail({ log }: Services, error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+  const { status, body, typed } = failureOf(error);
+  if (typed.kind === "Internal") log.error({ err: error, method: request.method, url: request.url }, "a call failed");
+  if (reply.raw.headersSent) {
+    reply.hijack();
+    reply.raw.destroy();
+    return;
+  }
+  if (!request.raw.complete) {
+    const { socket } = request.raw;
+    const timer = setTimeout(() => request.raw.complete || socket.destroy(), LINGER_MS);
+    timer.unref();
+    socket.once("close", () => clearTimeout(timer));
+  }
+  if (status === 401) reply.header("www-authenticate", "Bearer");
+  reply.code(status).send(body);
+}

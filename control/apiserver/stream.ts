@@ -1,0 +1,112 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { OutputEnd } from "#api/index.ts";
+import { SandboxError } from "#core/errors.ts";
+import type { OutputChunk } from "#core/node.ts";
+import type { CallScope } from "./scope.ts";
+
+/** A quiet command's reply begins after so long, so that the client knows it was heard. */
+const HEAD_AFTER_MS = 25;
+const BYTES = { "content-type": "application/octet-stream" };
+
+/** The upload of a call as it comes, at the pace of its reader. Throws `Cancelled` when it breaks off. */
+export async function* bodyOf(request: IncomingMessage, scope: CallScope): AsyncGenerator<Uint8Array> {
+  try {
+    // A reader that stops early must not take the connection with it: the reply goes there.
+    for await (const chunk of request.iterator({ destroyOnReturn: false })) {
+      scope.progress();
+      scope.signal.throwIfAborted();
+      yield chunk as Uint8Array;
+    }
+  } catch (error) {
+    if (error instanceof SandboxError) throw error;
+    throw new SandboxError("Cancelled", "the upload broke off", { cause: error });
+  }
+  if (!request.complete) throw new SandboxError("Cancelled", "the upload broke off");
+}
+
+/**
+ * Sends bytes as they come. Rejects when the source fails before its first byte, and nothing is sent then; later failures
+ * break the connection, because a clean end would look like the whole.
+ */
+export async function sendBytes(
+  source: AsyncIterable<Uint8Array>,
+  response: ServerResponse,
+  scope: CallScope,
+  type = "application/octet-stream",
+): Promise<void> {
+  const chunks = source[Symbol.asyncIterator]();
+  let next = await chunks.next();
+  response.writeHead(200, { "content-type": type });
+  try {
+    for (; next.done !== true; next = await chunks.next()) await write(response, next.value, scope);
+    response.end();
+  } catch {
+    response.destroy();
+  } finally {
+    await chunks.return?.().catch(() => undefined);
+  }
+}
+
+/**
+ * Sends one stretch of a stream without gaps. `X-Dsec-Offset` is the place of its first byte; it may be beyond the one
+ * asked for, when bytes there were dropped. The `X-Dsec-End` trailer says why the stretch ends; a reply without the last
+ * chunk of its transfer coding broke and says nothing. Rejects as `sendBytes` does.
+ */
+export async function sendOutput(
+  source: AsyncIterable<OutputChunk>,
+  asked: { readonly offset: number; readonly follow: boolean },
+  response: ServerResponse,
+  scope: CallScope,
+): Promise<void> {
+  const chunks = source[Symbol.asyncIterator]();
+  const first = chunks.next();
+  const early = await withinMs(first, HEAD_AFTER_MS);
+  let offset = early === undefined || early.done === true ? asked.offset : early.value.offset;
+  response.writeHead(200, { ...BYTES, "x-dsec-offset": offset, trailer: "X-Dsec-End" });
+  if (early === undefined) response.flushHeaders();
+  try {
+    let end: OutputEnd = asked.follow ? "ended" : "caught-up";
+    for (let next = await first; next.done !== true; next = await chunks.next()) {
+      if (next.value.offset !== offset) {
+        end = "gap";
+        break;
+      }
+      offset += next.value.bytes.byteLength;
+      await write(response, next.value.bytes, scope);
+    }
+    response.addTrailers({ "X-Dsec-End": end });
+    response.end();
+  } catch {
+    response.destroy();
+  } finally {
+    // Not awaited: a source that waits for its next chunk ends with the call's signal.
+    void chunks.return?.().catch(() => undefined);
+  }
+}
+
+/** Resolves when the connection takes more, at once while its buffer has room. Rejects when the call has ended. */
+async function write(response: ServerResponse, bytes: Uint8Array, scope: CallScope): Promise<void> {
+  scope.signal.throwIfAborted();
+  scope.progress();
+  if (response.write(bytes)) return;
+  await new Promise<void>((resolve, reject) => {
+    const settle = () => {
+      response.off("drain", settle);
+      scope.signal.removeEventListener("abort", settle);
+      if (scope.signal.aborted) reject(scope.signal.reason);
+      else resolve();
+    };
+    response.on("drain", settle);
+    scope.signal.addEventListener("abort", settle);
+  });
+}
+
+async function withinMs<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
+  const { promise: late, resolve } = Promise.withResolvers<undefined>();
+  const timer = setTimeout(resolve, ms, undefined);
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

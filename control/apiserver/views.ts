@@ -1,0 +1,111 @@
+import type {
+  ArtifactView,
+  CommandReply,
+  CommandView,
+  FileView,
+  NodeView,
+  ResourceCountView,
+  SandboxView,
+} from "#api/index.ts";
+import { edgeOf } from "#core/ids.ts";
+import type { CommandResult, ResourceCount } from "#core/node.ts";
+import type { CommandInfo, ExitStatus, FileInfo, SandboxInfo } from "#core/sandbox.ts";
+import type { ArtifactRecord } from "#images/catalogue.ts";
+import type { NodeSighting } from "../watcher/watcher.ts";
+import { base64, textOrBytes } from "./bytes.ts";
+
+/** A sandbox as the API shows it. */
+export function sandboxView({ spec, ...info }: SandboxInfo): SandboxView {
+  return present({
+    id: spec.id,
+    edge: edgeOf(spec.id),
+    project: spec.project,
+    backend: spec.backend,
+    state: info.state,
+    generation: info.generation,
+    reason: info.reason,
+    createdAtMs: info.createdAtMs,
+    readyAtMs: info.readyAtMs,
+    lastActivityAtMs: info.lastActivityAtMs,
+    runningCommands: info.runningCommands,
+    base: spec.origin.base,
+    workspace: spec.origin.workspace,
+    toolkits: [...spec.origin.toolkits],
+    resources: present({ ...spec.resources }),
+    env: { ...spec.env },
+    user: spec.user,
+    workdir: spec.workdir,
+    hostname: spec.hostname,
+    rlimits: { ...spec.rlimits },
+    idleTimeoutMs: spec.lifetime.idleTimeoutMs,
+    maxLifetimeMs: spec.lifetime.maxLifetimeMs,
+    labels: { ...spec.labels },
+  });
+}
+
+/** A command as the API shows it. */
+export function commandView(info: CommandInfo): CommandView {
+  return {
+    id: info.id,
+    argv: info.argv.map(textOrBytes),
+    pid: info.pid,
+    startedAtMs: info.startedAtMs,
+    ...(info.status === undefined ? {} : { status: statusView(info.status) }),
+    stdout: { ...info.stdout },
+    stderr: { ...info.stderr },
+  };
+}
+
+/** The answer to a start, with what came of its output. */
+export function commandReply({ command, output }: CommandResult): CommandReply {
+  const view = commandView(command);
+  if (output === undefined) return view;
+  return { ...view, output: { stdout: base64(output.stdout), stderr: base64(output.stderr) } };
+}
+
+/** A directory entry as the API shows it. */
+export function fileView({ name, target, ...info }: FileInfo): FileView {
+  return { name: textOrBytes(name), ...info, ...(target === undefined ? {} : { target: textOrBytes(target) }) };
+}
+
+/** An artifact as the API shows it. */
+export function artifactView(record: ArtifactRecord): ArtifactView {
+  const { name, tag, kind, digest, sizeBytes, createdAtMs, provenance, project } = record;
+  const config = present({ ...record.config, env: { ...record.config.env } });
+  return { name, tag, kind, digest, layers: [...record.layers], config, sizeBytes, createdAtMs, provenance, project };
+}
+
+/** A node as the API shows it. */
+export function nodeView({ info, ageMs, lost, reason }: NodeSighting): NodeView {
+  return present({
+    edge: info.edge,
+    state: lost ? ("lost" as const) : ("ready" as const),
+    ageMs,
+    reason,
+    version: info.version,
+    startedAtMs: info.startedAtMs,
+    backends: [...info.backends],
+    capacity: { ...info.capacity },
+    promised: { ...info.promised },
+    sandboxes: info.sandboxes,
+    creating: info.creating,
+  });
+}
+
+/** A count of resources as the API shows it. */
+export function resourceView(count: ResourceCount): ResourceCountView {
+  return { ...count, surplus: [...count.surplus] };
+}
+
+function statusView({ cause, code, signal, wallMs, cpuMs, maxRssKiB }: ExitStatus): NonNullable<CommandView["status"]> {
+  return present({ cause, code, signal, wallMs, cpuMs, maxRssKiB });
+}
+
+type Present<T> = { [K in keyof T as undefined extends T[K] ? never : K]: T[K] } & {
+  [K in keyof T as undefined extends T[K] ? K : never]?: Exclude<T[K], undefined>;
+};
+
+/** Without the keys whose value is undefined: in the API what does not apply is absent. */
+function present<T extends object>(fields: T): Present<T> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Present<T>;
+}

@@ -1,0 +1,62 @@
+import type { Clock } from "#core/clock.ts";
+import type { ArtifactKind, LayerDigest } from "#core/sandbox.ts";
+import { type ArtifactRecord, type ArtifactTable, Catalogue, type NewArtifact } from "#images/catalogue.ts";
+import type { StateStore } from "./state/store.ts";
+
+/** What turns bytes and packages into layers: `images/` in a node, a double in tests. */
+export interface ArtifactMaker {
+  /** Rejects with `InvalidArgument` for a damaged archive; nothing but whole layers is left in any case. */
+  importArchive(request: ImportRequest): Promise<NewArtifact>;
+  buildDebian(request: DebianRequest): Promise<NewArtifact>;
+  /** Removes layers that are not in `keep` and are not brand-new. */
+  collect(keep: ReadonlySet<LayerDigest>): Promise<void>;
+}
+
+/** An archive on its way in. */
+export interface ImportRequest {
+  readonly kind: ArtifactKind;
+  readonly format: "tar" | "oci";
+  readonly source: AsyncIterable<Uint8Array>;
+  readonly signal: AbortSignal;
+}
+
+/** A tree to build; `suite` undefined: the one the node prefers. */
+export interface DebianRequest {
+  readonly kind: ArtifactKind;
+  readonly suite: string | undefined;
+  readonly include: readonly string[];
+  readonly signal: AbortSignal;
+  readonly progress: (line: string) => void;
+}
+
+const PREFIX = "artifact/";
+
+/** The catalogue of artifacts, kept in the state store. */
+export function catalogueOf(state: StateStore, clock: Clock): Catalogue {
+  return new Catalogue(artifactTable(state), clock);
+}
+
+function artifactTable(state: StateStore): ArtifactTable {
+  return {
+    async get(key) {
+      const entry = await state.get(PREFIX + key);
+      return entry === undefined ? undefined : recordOf(entry.value);
+    },
+    async put(key, record) {
+      await state.put(PREFIX + key, JSON.stringify(record), "any");
+    },
+    async remove(key) {
+      const entry = await state.get(PREFIX + key);
+      return entry !== undefined && (await state.delete(PREFIX + key, "any"));
+    },
+    async list(prefix) {
+      return (await state.list(PREFIX + prefix)).map((entry) => recordOf(entry.value));
+    },
+  };
+}
+
+/** JSON leaves out what is undefined, and the record's type does not. */
+function recordOf(json: string): ArtifactRecord {
+  const record = JSON.parse(json) as ArtifactRecord;
+  return { ...record, config: { env: record.config.env, user: record.config.user, workdir: record.config.workdir } };
+}

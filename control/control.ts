@@ -1,0 +1,106 @@
+import { type Clock, systemClock } from "#core/clock.ts";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import type { EdgeId } from "#core/ids.ts";
+import type { Node } from "#core/node.ts";
+import type { BackendKind } from "#core/sandbox.ts";
+import { Access } from "./access.ts";
+import { apiserver } from "./apiserver/server.ts";
+import { type ArtifactMaker, catalogueOf } from "./artifacts.ts";
+import { Creator } from "./create.ts";
+import { Iam } from "./iam/iam.ts";
+import { IdempotencyKeys } from "./idempotency.ts";
+import type { Log } from "./log.ts";
+import { seededRandom } from "./placement/random.ts";
+import type { StateStore } from "./state/store.ts";
+import { Watcher } from "./watcher/watcher.ts";
+
+/** What a control plane is made of. The caller keeps what it passes in, and closes it after the control plane. */
+export interface ControlOptions {
+  readonly config: ControlConfig;
+  readonly state: StateStore;
+  /** The nodes known from the start; more may be added to `watcher`. */
+  readonly nodes: readonly { readonly edge: EdgeId; readonly node: Node }[];
+  readonly maker: ArtifactMaker;
+  readonly log: Log;
+  readonly clock?: Clock;
+}
+
+/** Settings of a control plane. */
+export interface ControlConfig {
+  readonly host: string;
+  /** 0: one that is free. */
+  readonly port: number;
+  readonly version: string;
+  /** For creates that name none. */
+  readonly defaultBackend: BackendKind;
+  /** Starts the sequence of random numbers that spreads sandboxes. */
+  readonly seed: number;
+}
+
+/** A running control plane. */
+export interface Control extends AsyncDisposable {
+  /** Resolves with the URL once calls are answered. `FailedPrecondition` when the address is taken or not allowed. */
+  listen(): Promise<string>;
+  /** Calls under way are cut off; sandboxes are not touched. Safe twice. */
+  close(): Promise<void>;
+  readonly watcher: Watcher;
+  readonly iam: Iam;
+  /** The root's token, on the very first start only: it is stored nowhere. */
+  readonly rootToken: string | undefined;
+}
+
+const SWEEP_MS = 600_000;
+
+/** Starts all parts but the listener: every node was asked once when it resolves, answered or not. */
+export async function openControl({
+  config,
+  state,
+  nodes,
+  maker,
+  log,
+  clock = systemClock,
+}: ControlOptions): Promise<Control> {
+  const iam = new Iam(state, clock);
+  const keys = new IdempotencyKeys(state, clock);
+  const watcher = new Watcher({ clock, log });
+  const catalogue = catalogueOf(state, clock);
+  const random = seededRandom(config.seed);
+  const creator = new Creator({ catalogue, watcher, keys, random, backend: config.defaultBackend });
+  const access = new Access(watcher);
+  const { version } = config;
+  const app = apiserver({ access, catalogue, clock, creator, iam, log, maker, watcher, version });
+  const rootToken = await iam.bootstrap();
+  await Promise.all(nodes.map(({ edge, node }) => watcher.add(edge, node)));
+  const sweeping = sweepAgainAndAgain(keys, clock, log);
+  const close = async () => {
+    sweeping[Symbol.dispose]();
+    watcher[Symbol.dispose]();
+    await app.close();
+  };
+  const listen = () => app.listen({ host: config.host, port: config.port }).catch((error) => taken(error, config));
+  return { listen, close, watcher, iam, rootToken, [Symbol.asyncDispose]: close };
+}
+
+function taken(error: unknown, { host, port }: ControlConfig): never {
+  if (!hasCode(error, "EADDRINUSE", "EACCES", "EADDRNOTAVAIL")) throw error;
+  const used = hasCode(error, "EADDRINUSE");
+  throw new SandboxError(
+    "FailedPrecondition",
+    `cannot listen on ${host}:${port}${used ? ": the port is in use" : ""}`,
+    {
+      cause: error,
+      hint: used ? "stop what listens there, or choose another port" : "choose an address of this machine",
+      details: { host, port },
+    },
+  );
+}
+
+function sweepAgainAndAgain(keys: IdempotencyKeys, clock: Clock, log: Log): Disposable {
+  let timer: Disposable;
+  const sweep = () => {
+    keys.sweep().catch((error: unknown) => log.warn({ err: error }, "expired idempotency keys were not swept"));
+    timer = clock.after(SWEEP_MS, sweep);
+  };
+  timer = clock.after(SWEEP_MS, sweep);
+  return { [Symbol.dispose]: () => timer[Symbol.dispose]() };
+}

@@ -1,0 +1,181 @@
+import type { CreateSandbox } from "#api/index.ts";
+import { asSandboxError, SandboxError } from "#core/errors.ts";
+import { type EdgeId, edgeOf, newSandboxId } from "#core/ids.ts";
+import type { BackendKind, LayerDigest, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
+import type { Catalogue } from "#images/catalogue.ts";
+import { type Composed, compose } from "#images/compose.ts";
+import { type IdempotencyKeys, type KeyEntry, requestHash, stateKey } from "./idempotency.ts";
+import { type Demand, rank } from "./placement/placement.ts";
+import type { Random } from "./placement/random.ts";
+import { named, type Plan, plan } from "./spec.ts";
+import type { Watcher } from "./watcher/watcher.ts";
+
+/** What a create needs. */
+export interface CreatorOptions {
+  readonly catalogue: Catalogue;
+  readonly watcher: Watcher;
+  readonly keys: IdempotencyKeys;
+  readonly random: Random;
+  /** For requests that name none. */
+  readonly backend: BackendKind;
+}
+
+/** Someone's wish for a sandbox. */
+export interface Wish {
+  readonly project: string;
+  readonly request: CreateSandbox;
+  readonly idempotencyKey: string | undefined;
+  readonly signal: AbortSignal;
+}
+
+//   request ─► layers ─► spec ─► nodes in order ─► id of that node ─► node.create ─► ready
+//                                     ▲                                  │ NodeFull
+//                                     └──────────────────────────────────┘
+//
+// With a key, the spec is written down under the key before the node hears of it: a repeat joins the same create, on this
+// apiserver or another, and the node makes the sandbox once because its id is the same.
+
+/** Turns wishes into sandboxes. */
+export class Creator {
+  readonly #options: CreatorOptions;
+  readonly #underWay = new Set<Plan>();
+
+  constructor(options: CreatorOptions) {
+    this.#options = options;
+  }
+
+  /** Resolves when the sandbox is ready. What rejects leaves none, or one that a repeat with the same key finds. */
+  async create(wish: Wish): Promise<SandboxInfo> {
+    const { idempotencyKey, project, request } = wish;
+    if (idempotencyKey === undefined) return this.#planned(wish, (unnamed) => this.#once(wish, unnamed));
+    const key = stateKey(project, idempotencyKey);
+    const hash = requestHash(request);
+    const known = await this.#options.keys.find(key, hash);
+    if (known !== undefined && known.record.spec === undefined) return this.#made(known, wish.signal);
+    return this.#planned(wish, (unnamed) => this.#underKey(wish, unnamed, key, hash));
+  }
+
+  /** Layers of creates under way: no sandbox names them yet, and no collection may take them. */
+  layersUnderWay(): ReadonlySet<LayerDigest> {
+    return new Set([...this.#underWay].flatMap((unnamed) => unnamed.layers));
+  }
+
+  async #planned<T>(wish: Wish, action: (unnamed: Plan) => Promise<T>): Promise<T> {
+    const environment = await this.#environment(wish);
+    const unnamed = plan(wish.request, environment, { project: wish.project, backend: this.#options.backend });
+    this.#underWay.add(unnamed);
+    try {
+      return await action(unnamed);
+    } finally {
+      this.#underWay.delete(unnamed);
+    }
+  }
+
+  async #environment({ project, request }: Wish): Promise<Composed> {
+    const resolve = (reference: string) => this.#options.catalogue.resolve(project, reference);
+    const [base, workspace, ...toolkits] = await Promise.all([
+      resolve(request.base),
+      request.workspace === undefined ? undefined : resolve(request.workspace),
+      ...(request.toolkits ?? []).map(resolve),
+    ]);
+    return compose({ base, workspace, toolkits });
+  }
+
+  async #once(wish: Wish, unnamed: Plan): Promise<SandboxInfo> {
+    for (const edge of this.#ranked(unnamed)) {
+      const spec = named(unnamed, newSandboxId(edge));
+      const info = await this.#tryOn(edge, spec, wish.signal);
+      if (info === undefined) continue;
+      if (!wish.signal.aborted) return info;
+      // The caller left while the answer was on its way: nobody knows the id, so nobody would ever remove it.
+      await this.#options.watcher.node(edge).destroy(spec.id, AbortSignal.timeout(30_000));
+      wish.signal.throwIfAborted();
+    }
+    throw noRoom();
+  }
+
+  async #underKey(wish: Wish, unnamed: Plan, key: string, hash: string): Promise<SandboxInfo> {
+    const { keys } = this.#options;
+    const edges = this.#ranked(unnamed)[Symbol.iterator]();
+    for (;;) {
+      const known = await keys.find(key, hash);
+      const mine = known ?? (await this.#claimNext(edges, unnamed, { key, hash, over: undefined }));
+      if (mine === undefined) continue;
+      if (mine.record.spec === undefined) return this.#made(mine, wish.signal);
+      const info = await this.#attempt(mine, mine.record.spec, key, wish.signal);
+      if (info !== undefined) return info;
+      await this.#claimNext(edges, unnamed, { key, hash, over: mine });
+    }
+  }
+
+  /** Claims the next node for the key; undefined when another call was faster. Throws when no node is left to try. */
+  async #claimNext(
+    edges: Iterator<EdgeId>,
+    unnamed: Plan,
+    claim: { readonly key: string; readonly hash: string; readonly over: KeyEntry | undefined },
+  ): Promise<KeyEntry | undefined> {
+    const next = edges.next();
+    if (next.done === true) {
+      if (claim.over !== undefined) await this.#options.keys.release(claim.key, claim.over);
+      throw noRoom();
+    }
+    return this.#options.keys.claim(claim.key, claim.hash, named(unnamed, newSandboxId(next.value)), claim.over);
+  }
+
+  async #attempt(
+    entry: KeyEntry,
+    spec: SandboxSpec,
+    key: string,
+    signal: AbortSignal,
+  ): Promise<SandboxInfo | undefined> {
+    try {
+      const info = await this.#tryOn(edgeOf(spec.id), spec, signal);
+      if (info !== undefined) await this.#options.keys.settle(key, entry);
+      return info;
+    } catch (error) {
+      // A refusal stands; after anything else the next try under the key goes on where this one stopped.
+      const { kind, retry } = asSandboxError(error);
+      if (retry === "never" && kind !== "Cancelled") await this.#options.keys.release(key, entry);
+      throw error;
+    }
+  }
+
+  /** Undefined when the node has no room. */
+  async #tryOn(edge: EdgeId, spec: SandboxSpec, signal: AbortSignal): Promise<SandboxInfo | undefined> {
+    const { watcher } = this.#options;
+    signal.throwIfAborted();
+    watcher.placed(edge, demandOf(spec));
+    try {
+      return await watcher.node(edge).create(spec, signal);
+    } catch (error) {
+      if (error instanceof SandboxError && error.kind === "NodeFull") return undefined;
+      throw error;
+    }
+  }
+
+  #ranked(unnamed: Plan): readonly EdgeId[] {
+    return rank(demandOf(unnamed), this.#options.watcher.candidates(), this.#options.random);
+  }
+
+  async #made({ record }: KeyEntry, signal: AbortSignal): Promise<SandboxInfo> {
+    try {
+      return await this.#options.watcher.node(edgeOf(record.id)).inspect(record.id, signal);
+    } catch (error) {
+      if (!(error instanceof SandboxError) || error.kind !== "NotFound") throw error;
+      throw new SandboxError("FailedPrecondition", "the sandbox that was made under this idempotency key is gone", {
+        hint: "use a new key to make another one",
+        details: { id: record.id },
+      });
+    }
+  }
+}
+
+function demandOf({ backend, resources: { cpus, memoryMiB } }: Pick<SandboxSpec, "backend" | "resources">): Demand {
+  return { backend, cpus, memoryMiB };
+}
+
+function noRoom(): SandboxError {
+  return new SandboxError("NodeFull", "no node has room for the sandbox now", {
+    hint: "remove sandboxes, ask for less, or try again later",
+  });
+}

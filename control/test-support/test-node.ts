@@ -1,0 +1,224 @@
+import { createHash } from "node:crypto";
+import { SandboxError } from "#core/errors.ts";
+import { type CommandId, type EdgeId, newCommandId, parseEdgeId, type SandboxId } from "#core/ids.ts";
+import type {
+  CommandResult,
+  FileRead,
+  FileWrite,
+  FileWritten,
+  Node,
+  NodeInfo,
+  OutputChunk,
+  OutputRead,
+  RunWait,
+  SandboxFilter,
+  StdinWrite,
+} from "#core/node.ts";
+import type { CommandInfo, CommandSpec, FileInfo, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
+import type { Log } from "../log.ts";
+
+/** A log that says nothing. */
+export const SILENT: Log = { info: () => undefined, warn: () => undefined, error: () => undefined };
+
+/** A program of the test node: its output is known at once; `end` undefined: it runs on. */
+export interface Program {
+  readonly stdout: Uint8Array;
+  readonly code: number | undefined;
+}
+
+/** A node in memory for tests of the control plane: keeps what it is given, runs nothing, and can be told to misbehave. */
+export class TestNode implements Node {
+  readonly edge: EdgeId;
+  readonly sandboxes = new Map<SandboxId, SandboxInfo>();
+  readonly commands = new Map<CommandId, { readonly spec: CommandSpec; readonly info: CommandInfo }>();
+  readonly files = new Map<string, Uint8Array>();
+  /** Every call's name, in order. */
+  readonly calls: string[] = [];
+  /** The signals of calls, by name: tests look whether a call was given up. */
+  readonly signals = new Map<string, AbortSignal>();
+  /** Asked before every call; may throw, or make it wait. */
+  before: (call: string, signal: AbortSignal) => Promise<void> | void = () => undefined;
+  program: Program = { stdout: new Uint8Array(), code: 0 };
+  chunks: (read: OutputRead, signal: AbortSignal) => AsyncIterable<OutputChunk> = async function* () {};
+  content: (read: FileRead, signal: AbortSignal) => AsyncIterable<Uint8Array>;
+  entries: readonly FileInfo[] = [];
+  size = { cpus: 64, memoryMiB: 65_536, sandboxes: 1000 };
+  stdin = Buffer.alloc(0);
+
+  constructor(edge: string) {
+    this.edge = parseEdgeId(edge);
+    this.content = async function* (this: TestNode, read: FileRead) {
+      const bytes = this.files.get(Buffer.from(read.path).toString("latin1"));
+      if (bytes === undefined) throw new SandboxError("NotFound", "no such file");
+      yield bytes.subarray(read.offset, read.length === undefined ? undefined : read.offset + read.length);
+    }.bind(this);
+  }
+
+  async info(signal: AbortSignal): Promise<NodeInfo> {
+    await this.#enter("info", signal);
+    const all = [...this.sandboxes.values()];
+    const sum = (of: (info: SandboxInfo) => number) => all.reduce((total, info) => total + of(info), 0);
+    return {
+      edge: this.edge,
+      version: "test",
+      startedAtMs: 1,
+      backends: ["container"],
+      capacity: this.size,
+      promised: {
+        cpus: sum(({ spec }) => spec.resources.cpus),
+        memoryMiB: sum(({ spec }) => spec.resources.memoryMiB),
+        sandboxes: all.length,
+      },
+      sandboxes: all.length,
+      creating: 0,
+    };
+  }
+
+  async create(spec: SandboxSpec, signal: AbortSignal): Promise<SandboxInfo> {
+    await this.#enter("create", signal);
+    const known = this.sandboxes.get(spec.id);
+    if (known !== undefined) return known;
+    const info: SandboxInfo = {
+      spec,
+      state: "ready",
+      generation: 2,
+      createdAtMs: 1,
+      readyAtMs: 2,
+      lastActivityAtMs: 2,
+      reason: undefined,
+      runningCommands: 0,
+    };
+    this.sandboxes.set(spec.id, info);
+    return info;
+  }
+
+  async inspect(id: SandboxId, signal: AbortSignal): Promise<SandboxInfo> {
+    await this.#enter("inspect", signal);
+    return this.#sandbox(id);
+  }
+
+  async list(filter: SandboxFilter, signal: AbortSignal): Promise<readonly SandboxInfo[]> {
+    await this.#enter("list", signal);
+    return [...this.sandboxes.values()].filter(
+      ({ spec }) =>
+        (filter.project === undefined || spec.project === filter.project) &&
+        Object.entries(filter.labels ?? {}).every(([name, value]) => spec.labels[name] === value),
+    );
+  }
+
+  async extend(id: SandboxId, lifetime: Lifetime, signal: AbortSignal): Promise<SandboxInfo> {
+    await this.#enter("extend", signal);
+    const known = this.#sandbox(id);
+    const info = { ...known, spec: { ...known.spec, lifetime } };
+    this.sandboxes.set(id, info);
+    return info;
+  }
+
+  async destroy(id: SandboxId, signal: AbortSignal): Promise<void> {
+    await this.#enter("destroy", signal);
+    this.sandboxes.delete(id);
+  }
+
+  async startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult> {
+    await this.#enter("startCommand", signal);
+    this.#sandbox(id);
+    const { stdout, code } = this.program;
+    const ended = code !== undefined;
+    const info: CommandInfo = {
+      id: newCommandId(),
+      argv: spec.argv,
+      pid: 7,
+      startedAtMs: 3,
+      status: ended ? { cause: "exited", code, signal: undefined, wallMs: 1, cpuMs: 1, maxRssKiB: 100 } : undefined,
+      stdout: { seen: stdout.length, kept: stdout.length, truncated: false, ended },
+      stderr: { seen: 0, kept: 0, truncated: false, ended },
+    };
+    this.commands.set(info.id, { spec, info });
+    if (!ended || wait.waitMs === 0) return { command: info, output: undefined };
+    return { command: info, output: { stdout: stdout.subarray(0, wait.inlineBytes), stderr: new Uint8Array() } };
+  }
+
+  async listCommands(id: SandboxId, signal: AbortSignal): Promise<readonly CommandInfo[]> {
+    await this.#enter("listCommands", signal);
+    this.#sandbox(id);
+    return [...this.commands.values()].map(({ info }) => info);
+  }
+
+  async waitCommand(id: SandboxId, command: CommandId, _waitMs: number, signal: AbortSignal): Promise<CommandInfo> {
+    await this.#enter("waitCommand", signal);
+    this.#sandbox(id);
+    const known = this.commands.get(command);
+    if (known === undefined) throw new SandboxError("NotFound", `no command ${command}`);
+    return known.info;
+  }
+
+  async signalCommand(_id: SandboxId, _command: CommandId, signalName: string, signal: AbortSignal): Promise<void> {
+    await this.#enter(`signalCommand ${signalName}`, signal);
+  }
+
+  async writeStdin(_id: SandboxId, _command: CommandId, input: StdinWrite, signal: AbortSignal) {
+    await this.#enter(`writeStdin ${input.offset} ${input.close}`, signal);
+    for await (const chunk of input.bytes) this.stdin = Buffer.concat([this.stdin, chunk]);
+    return { offset: input.offset + this.stdin.length };
+  }
+
+  async *readOutput(_id: SandboxId, _command: CommandId, read: OutputRead, signal: AbortSignal) {
+    await this.#enter("readOutput", signal);
+    yield* this.chunks(read, signal);
+  }
+
+  async *readFile(_id: SandboxId, read: FileRead, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+    await this.#enter("readFile", signal);
+    yield* this.content(read, signal);
+  }
+
+  async writeFile(_id: SandboxId, write: FileWrite, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal) {
+    await this.#enter(`writeFile ${write.mode.toString(8)} ${write.parents} ${write.user}`, signal);
+    const hash = createHash("sha256");
+    let size = 0;
+    for await (const chunk of bytes) {
+      hash.update(chunk);
+      size += chunk.length;
+      if (size <= 1024 * 1024) this.files.set(Buffer.from(write.path).toString("latin1"), chunk);
+    }
+    return { size, sha256: hash.digest("hex") } satisfies FileWritten;
+  }
+
+  async *listFiles(_id: SandboxId, _target: unknown, signal: AbortSignal): AsyncGenerator<FileInfo> {
+    await this.#enter("listFiles", signal);
+    yield* this.entries;
+  }
+
+  async stat(_id: SandboxId, _target: unknown, signal: AbortSignal): Promise<FileInfo> {
+    await this.#enter("stat", signal);
+    const [entry] = this.entries;
+    if (entry === undefined) throw new SandboxError("NotFound", "no such file");
+    return entry;
+  }
+
+  async makeDirectory(_id: SandboxId, target: { mode: number; parents: boolean }, signal: AbortSignal): Promise<void> {
+    await this.#enter(`makeDirectory ${target.mode.toString(8)} ${target.parents}`, signal);
+  }
+
+  async remove(_id: SandboxId, target: { recursive: boolean }, signal: AbortSignal): Promise<void> {
+    await this.#enter(`remove ${target.recursive}`, signal);
+  }
+
+  async resources(signal: AbortSignal) {
+    await this.#enter("resources", signal);
+    return [{ class: "cgroups" as const, expected: 1, found: 2, surplus: ["x"] }];
+  }
+
+  async #enter(call: string, signal: AbortSignal): Promise<void> {
+    this.calls.push(call);
+    this.signals.set(call.split(" ")[0] ?? call, signal);
+    await this.before(call.split(" ")[0] ?? call, signal);
+    signal.throwIfAborted();
+  }
+
+  #sandbox(id: SandboxId): SandboxInfo {
+    const info = this.sandboxes.get(id);
+    if (info === undefined) throw new SandboxError("NotFound", `no sandbox ${id}`);
+    return info;
+  }
+}
