@@ -6,6 +6,7 @@ import { Caller } from "./caller.ts";
 import { DsecError, NotFoundError, TransportError } from "./errors.ts";
 import { NodeTransport } from "./node-transport.ts";
 import { readOutput } from "./output.ts";
+import { Sandboxes } from "./sandboxes.ts";
 
 type Handler = (request: http.IncomingMessage, response: http.ServerResponse) => void;
 
@@ -226,5 +227,40 @@ describe("an output", () => {
     server.handle((request) => request.socket.destroy());
     const impatient = new Caller({ transport, token: undefined, retries: 0, timeoutMs: 5_000 });
     await assert.rejects(Array.fromAsync(readOutput(impatient, "/v1/c", "stdout", {}, quick)), TransportError);
+  });
+});
+
+describe("a create", () => {
+  const sandboxes = new Sandboxes(caller);
+
+  test("that is given up is taken back under the same key", async () => {
+    const keys: unknown[] = [];
+    const removed: string[] = [];
+    const controller = new AbortController();
+    server.handle((request, response) => {
+      request.resume();
+      if (request.method === "DELETE") {
+        removed.push(request.url ?? "");
+        response.writeHead(204).end();
+        return;
+      }
+      keys.push(request.headers["idempotency-key"]);
+      // The first answer never comes: the sandbox may or may not have been made.
+      if (keys.length === 1) controller.abort();
+      else response.end(JSON.stringify({ id: "sx-a" }));
+    });
+    await assert.rejects(sandboxes.create({ base: "b" }, { signal: controller.signal }), { name: "AbortError" });
+    assert.deepEqual([keys.length, new Set(keys).size, removed], [2, 1, ["/v1/sandboxes/sx-a"]]);
+  });
+
+  test("that was refused is not taken back", async () => {
+    let calls = 0;
+    server.handle((request, response) => {
+      request.resume();
+      calls++;
+      fail(response, 507, "NodeFull");
+    });
+    await assert.rejects(sandboxes.create({ base: "b" }), { kind: "NodeFull" });
+    assert.equal(calls, 1);
   });
 });

@@ -1,11 +1,15 @@
 import { randomUUID } from "node:crypto";
 import type { CreateSandbox, SandboxList, SandboxPatch, SandboxView } from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
+import { DsecError, TransportError } from "./errors.ts";
 import { sandboxPath } from "./paths.ts";
 import { Sandbox } from "./sandbox.ts";
 
 /** A create may have to fetch layers and wait for room. */
 const CREATE_TIMEOUT_MS = 120_000;
+
+/** Taking back a create that was given up may hold its caller for so long at most. */
+const UNDO_TIMEOUT_MS = 15_000;
 
 /** What a create takes besides the sandbox's own description. */
 export interface CreateOptions extends CallOptions {
@@ -30,16 +34,37 @@ export class Sandboxes {
 
   /** Resolves when the sandbox is ready. A create that is given up leaves no sandbox whose id nobody knows. */
   async create(request: CreateSandbox, options: CreateOptions = {}): Promise<Sandbox> {
-    const view = await this.#caller.json<SandboxView>({
+    const key = options.idempotencyKey ?? randomUUID();
+    const { signal, timeoutMs = CREATE_TIMEOUT_MS } = options;
+    try {
+      const view = await this.#create(request, key, { signal, timeoutMs });
+      return new Sandbox(this.#caller, view.id, view);
+    } catch (error) {
+      // Under a key of the caller's own the sandbox is found again; under one that was made up here it never would be.
+      if (options.idempotencyKey === undefined && outcomeUnknown(error, signal)) await this.#undo(request, key);
+      throw error;
+    }
+  }
+
+  #create(request: CreateSandbox, key: string, options: CallOptions): Promise<SandboxView> {
+    return this.#caller.json<SandboxView>({
       ...options,
       method: "POST",
       path: "/v1/sandboxes",
       json: request,
-      headers: { "idempotency-key": options.idempotencyKey ?? randomUUID() },
-      timeoutMs: options.timeoutMs ?? CREATE_TIMEOUT_MS,
+      headers: { "idempotency-key": key },
       repeatable: true,
     });
-    return new Sandbox(this.#caller, view.id, view);
+  }
+
+  /** The same key tells which sandbox it was, or makes one that goes at once. When nobody answers there is nothing to do. */
+  async #undo(request: CreateSandbox, key: string): Promise<void> {
+    try {
+      const { id } = await this.#create(request, key, { timeoutMs: UNDO_TIMEOUT_MS });
+      await this.remove(id, { timeoutMs: UNDO_TIMEOUT_MS });
+    } catch (error) {
+      if (!(error instanceof DsecError)) throw error;
+    }
   }
 
   /** A handle for an id. Nothing is asked: a sandbox that does not exist shows at its first use. */
@@ -79,4 +104,11 @@ export class Sandboxes {
   async remove(id: string, options: CallOptions = {}): Promise<void> {
     await this.#caller.json({ ...options, method: "DELETE", path: sandboxPath(id), repeatable: true });
   }
+}
+
+/** True when the server may have made the sandbox all the same. */
+function outcomeUnknown(error: unknown, signal: AbortSignal | undefined): boolean {
+  if (signal?.aborted === true) return true;
+  if (error instanceof TransportError) return error.details.refused !== true;
+  return error instanceof DsecError && error.kind === "DeadlineExceeded";
 }

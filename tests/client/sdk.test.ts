@@ -49,6 +49,17 @@ describe("the SDK against a real node", { timeout: 300_000 }, () => {
     await made[0]?.remove();
   });
 
+  test("a create that is given up leaves no sandbox", async () => {
+    for (const delayMs of [0, 1, 2, 5, 10, 20]) {
+      const labels = { for: "given-up" };
+      const made = await client.sandboxes
+        .create({ base: BASE, labels }, { signal: AbortSignal.timeout(delayMs) })
+        .catch(() => undefined);
+      await made?.remove();
+      assert.deepEqual(await Array.fromAsync(client.sandboxes.list({ labels })), []);
+    }
+  });
+
   test("run gives status, stdout and stderr apart, for a line and for a list", async () => {
     const result = await sandbox.run("echo out; echo err >&2; exit 3");
     assert.deepEqual(
