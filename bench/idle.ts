@@ -13,7 +13,8 @@ const WORDS = ["--memory-overcommit=1000", "--cpu-overcommit=1000"];
 /** The kernel frees some memory late; other programs come and go: several readings, their median. */
 const READINGS = 9;
 const READ_EVERY_MS = 500;
-const AGENT = "dsec-agent";
+/** The agent and its spawner: one program, two processes a sandbox. */
+const AGENT = /^dsec-(agent|spawner)$/;
 
 /** Memory of a thousand idle sandboxes: what the machine has less of, and what the agents have for themselves. */
 export async function* measureIdle(note: (line: string) => void): AsyncGenerator<Measured> {
@@ -67,9 +68,8 @@ function growth(before: MemoryReading["kernelKiB"], after: MemoryReading["kernel
   );
 }
 
-/** Agents and their spawners: one program, two processes a sandbox. */
 function agentPrivateKiB(node: TestNode): number {
-  const agents = findProcesses(node.marks).filter((pid) => commandName(pid) === AGENT);
+  const agents = findProcesses(node.marks).filter((pid) => AGENT.test(commandName(pid)));
   if (agents.length < SANDBOXES) throw new Error(`${agents.length} agents for ${SANDBOXES} sandboxes`);
   return agents.reduce((sum, pid) => sum + privateKiB(pid), 0);
 }
