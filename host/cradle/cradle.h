@@ -14,6 +14,8 @@ enum overlay_mode { OVERLAY_FD, OVERLAY_PATHS };
 struct cradle {
 	int host_ns;
 	int minimal_ns;
+	/* The host's /proc: the minimal namespace's shows no process. */
+	int host_proc;
 	/* O_PATH descriptor of the agent's binary. */
 	int agent;
 	enum overlay_mode overlay_mode;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/keyctl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "minimal.h"
@@ -23,7 +25,13 @@
 #include "slots.h"
 #include "wire.h"
 
-enum { LINK_FD = 3, EXIT_FAULT = 1, EXIT_PROTOCOL = 2 };
+enum {
+	LINK_FD = 3,
+	EXIT_FAULT = 1,
+	EXIT_PROTOCOL = 2,
+	/* How late a death may be seen whose signal merged with another's. */
+	SWEEP_MS = 20,
+};
 
 struct inbox {
 	size_t length;
@@ -79,7 +87,8 @@ static int detach(struct fault *fault)
 	/* A signal for the terminal's foreground is for the node to answer. Fails, harmlessly, when it leads a session already. */
 	setsid();
 	umask(022);
-	return 0;
+	/* The /sys that sandboxes share shows the network of who mounts it: this one, which has a loopback and nothing else. */
+	return unshare(CLONE_NEWNET) ? fault_set(fault, "leave the host's network") : 0;
 }
 
 static int prepare(struct cradle *cradle, int argc, char **argv, struct fault *fault)
@@ -94,7 +103,10 @@ static int prepare(struct cradle *cradle, int argc, char **argv, struct fault *f
 	cradle->host_ns = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
 	if (cradle->host_ns < 0)
 		return fault_set(fault, "open the host's mount namespace");
-	cradle->minimal_ns = minimal_make(cradle->host_ns, fault);
+	cradle->host_proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (cradle->host_proc < 0)
+		return fault_set(fault, "open /proc");
+	cradle->minimal_ns = minimal_make(cradle->host_ns, cradle->host_proc, fault);
 	if (cradle->minimal_ns < 0)
 		return -1;
 	cradle->overlay_mode = overlay_probe();
@@ -150,45 +162,97 @@ static int receive(struct inbox *inbox)
 	return 1;
 }
 
-static void clear(int fd)
+static void clear(int bell)
 {
-	char bytes[sizeof(struct signalfd_siginfo) * 16];
+	eventfd_t rings;
 
-	if (read(fd, bytes, sizeof bytes) < 0 && errno != EAGAIN)
-		exit(EXIT_FAULT);
+	eventfd_read(bell, &rings);
 }
 
-static int serve(struct slots *slots, int bell, int deaths)
+/*
+ * Collects the children that signals name. One signal may stand for several deaths, so that a sweep over all children must
+ * follow; it is put off a little, since it takes time for every live sandbox while most deaths are those of workers.
+ */
+static void hear_deaths(int deaths, struct slots *slots)
 {
-	static struct inbox inbox;
-	struct pollfd fds[] = { { bell, POLLIN, 0 }, { deaths, POLLIN, 0 }, { LINK_FD, POLLIN, 0 } };
-	int status = 0;
-	bool open = true;
+	struct signalfd_siginfo infos[16];
+	ssize_t got;
 
-	/* After the peer's end, creates that nobody will hear of are taken back first. */
-	while (open || !slots_empty(slots)) {
-		fds[2].fd = open && !slots_full(slots) ? LINK_FD : -1;
-		if (poll(fds, 3, -1) < 0 && errno != EINTR)
-			return EXIT_FAULT;
-		if (fds[0].revents & POLLIN) {
-			clear(bell);
-			slots_answer(slots);
-		}
-		if (fds[1].revents & POLLIN) {
-			clear(deaths);
-			slots_reap(slots);
-		}
-		if (open && fds[2].revents && !receive(&inbox))
-			open = false;
-		if (open && !drain(&inbox, slots)) {
-			fprintf(stderr, "dsec-cradle: the peer sent a frame that is none\n");
-			status = EXIT_PROTOCOL;
-			open = false;
-		}
-		if (!open)
-			slots_cancel_all(slots);
+	while ((got = read(deaths, infos, sizeof infos)) > 0)
+		for (size_t at = 0; at < (size_t)got / sizeof *infos; at++)
+			slots_collect(slots, (pid_t)infos[at].ssi_pid);
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+struct server {
+	struct slots *slots;
+	int bell;
+	int deaths;
+	bool open;
+	/* When to sweep, 0 for not at all. */
+	uint64_t sweep_at_ms;
+	int status;
+	struct inbox inbox;
+};
+
+static int until_sweep(const struct server *server)
+{
+	uint64_t now = now_ms();
+
+	if (server->sweep_at_ms == 0)
+		return -1;
+	return server->sweep_at_ms > now ? (int)(server->sweep_at_ms - now) : 0;
+}
+
+/* Creates that nobody will hear of are taken back. */
+static void end_link(struct server *server)
+{
+	server->open = false;
+	slots_cancel_all(server->slots);
+}
+
+static void handle_frames(struct server *server)
+{
+	if (drain(&server->inbox, server->slots))
+		return;
+	fprintf(stderr, "dsec-cradle: the peer sent a frame that is none\n");
+	server->status = EXIT_PROTOCOL;
+	end_link(server);
+}
+
+/* One turn: answers and deaths first, they make room for requests. */
+static void turn(struct server *server)
+{
+	struct pollfd fds[] = { { server->bell, POLLIN, 0 }, { server->deaths, POLLIN, 0 }, { LINK_FD, POLLIN, 0 } };
+
+	fds[2].fd = server->open && !slots_full(server->slots) ? LINK_FD : -1;
+	if (poll(fds, 3, until_sweep(server)) < 0)
+		return;
+	if (fds[0].revents != 0) {
+		clear(server->bell);
+		slots_answer(server->slots);
 	}
-	return status;
+	if (fds[1].revents != 0) {
+		hear_deaths(server->deaths, server->slots);
+		if (server->sweep_at_ms == 0)
+			server->sweep_at_ms = now_ms() + SWEEP_MS;
+	}
+	if (until_sweep(server) == 0) {
+		server->sweep_at_ms = 0;
+		slots_collect_all(server->slots);
+	}
+	if (fds[2].revents != 0 && !receive(&server->inbox))
+		end_link(server);
+	/* Frames may have waited for a slot. */
+	if (server->open)
+		handle_frames(server);
 }
 
 static int block_deaths(void)
@@ -204,9 +268,10 @@ static int block_deaths(void)
 int main(int argc, char **argv)
 {
 	static struct cradle cradle;
+	static struct server server;
 	struct fault fault;
 	struct slots *slots;
-	int status, bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), deaths = block_deaths();
+	int bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), deaths = block_deaths();
 
 	if (prepare(&cradle, argc, argv, &fault)) {
 		wire_send_failed(LINK_FD, 0, &fault);
@@ -219,7 +284,12 @@ int main(int argc, char **argv)
 		return EXIT_FAULT;
 	}
 	wire_send_hello(LINK_FD, cradle.overlay_mode == OVERLAY_FD ? "fd" : "paths");
-	status = serve(slots, bell, deaths);
+	server.slots = slots;
+	server.bell = bell;
+	server.deaths = deaths;
+	server.open = true;
+	while (server.open || !slots_empty(slots))
+		turn(&server);
 	slots_free(slots);
-	return status;
+	return server.status;
 }

@@ -2,12 +2,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* Any directory that every host has: only this private namespace sees what is mounted there, and only for a moment. */
@@ -66,15 +69,40 @@ static int make_read_only(const char *target, struct fault *fault)
 	return 0;
 }
 
+/* In a process whose pid namespace ends with it: this /proc will show no process. */
+static int mount_kernel_views(struct fault *fault)
+{
+	const unsigned long quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+
+	if (mount_at("proc", "proc", quiet, NULL, fault))
+		return -1;
+	return mount_at("sysfs", "sys", quiet | MS_RDONLY, NULL, fault);
+}
+
+static int mount_kernel_views_apart(struct fault *fault)
+{
+	struct clone_args args = { .flags = CLONE_NEWPID, .exit_signal = SIGCHLD };
+	long pid = syscall(SYS_clone3, &args, sizeof args);
+	int status;
+
+	if (pid == 0)
+		_exit(mount_kernel_views(fault) ? fault->error : 0);
+	if (pid < 0 || waitpid((pid_t)pid, &status, 0) != pid)
+		return fault_set(fault, "minimal namespace: clone");
+	if (status == 0)
+		return 0;
+	errno = WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
+	return fault_set(fault, "minimal namespace: mount /proc and /sys");
+}
+
 /* In the new root as working directory, not yet read-only. */
 static int fill(struct fault *fault)
 {
 	if (make_dirs(ROOT_DIRS, sizeof ROOT_DIRS / sizeof *ROOT_DIRS, fault) ||
 	    mount_at("tmpfs", "dev", MS_NOSUID | MS_NOEXEC, "mode=0755,size=64k", fault) || make_devices(fault) ||
-	    make_read_only("dev", fault) || mount_at("proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, fault) ||
-	    mount_at("sysfs", "sys", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY, NULL, fault))
+	    make_read_only("dev", fault))
 		return -1;
-	return 0;
+	return mount_kernel_views_apart(fault);
 }
 
 static int build(struct fault *fault)
@@ -95,10 +123,10 @@ static int build(struct fault *fault)
 	return make_read_only("/", fault);
 }
 
-int minimal_make(int host_ns, struct fault *fault)
+int minimal_make(int host_ns, int host_proc, struct fault *fault)
 {
 	int built = build(fault);
-	int fd = built ? -1 : open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	int fd = built ? -1 : openat(host_proc, "self/ns/mnt", O_RDONLY | O_CLOEXEC);
 
 	if (!built && fd < 0)
 		fault_set(fault, "minimal namespace: open");

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "minimal.h"
@@ -79,17 +78,18 @@ static int bind_etc(int root, const char *name, struct fault *fault)
 	return result;
 }
 
-/* Mounts on a directory of the image that `place_dir` has found to be one, and no link. */
-static int mount_over(int root, const char *type, const char *name, unsigned long flags, struct fault *fault)
+/*
+ * Mounts on a directory of the image: `place_dir` says that it is one and no link, and nobody else can change the image yet.
+ * `source` is a type, or with MS_BIND a directory of the minimal namespace.
+ */
+static int mount_over(int root, const char *source, const char *name, unsigned long flags, struct fault *fault)
 {
 	int place = place_dir(root, name);
 
 	if (place < 0)
 		return fault_set(fault, "place of /%s", name);
 	close(place);
-	if (mount(type, name, type, flags, NULL))
-		return fault_set(fault, "mount /%s", name);
-	return 0;
+	return mount(source, name, source, flags, NULL) ? fault_set(fault, "mount /%s", name) : 0;
 }
 
 static int bind_over(const char *source, const char *target, struct fault *fault)
@@ -128,13 +128,9 @@ static int mask_all(struct fault *fault)
 static int mount_dev(int root, struct fault *fault)
 {
 	const unsigned long quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC;
-	int place = place_dir(root, "dev");
 
-	if (place < 0)
-		return fault_set(fault, "place of /dev");
-	close(place);
-	if (mount("/dev", "dev", NULL, MS_BIND, NULL))
-		return fault_set(fault, "mount /dev");
+	if (mount_over(root, "/dev", "dev", MS_BIND, fault))
+		return -1;
 	if (mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"))
 		return fault_set(fault, "mount /dev/pts");
 	if (mount(MINIMAL_PRIVATE "/shm", "dev/shm", NULL, MS_BIND, NULL))
@@ -153,7 +149,7 @@ static int mount_all(int root, struct fault *fault)
 	for (size_t at = 0; at < sizeof ETC_FILES / sizeof *ETC_FILES; at++)
 		if (bind_etc(root, ETC_FILES[at], fault))
 			return -1;
-	if (mount_over(root, "proc", "proc", quiet, fault) || mount_over(root, "sysfs", "sys", quiet | MS_RDONLY, fault) ||
+	if (mount_over(root, "proc", "proc", quiet, fault) || mount_over(root, "/sys", "sys", MS_BIND, fault) ||
 	    mask_all(fault))
 		return -1;
 	return mount_dev(root, fault);
@@ -171,7 +167,11 @@ int root_enter(struct fault *fault)
 	if (mount_all(root, fault))
 		return -1;
 	close(root);
-	if (syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) || chdir("/"))
-		return fault_set(fault, "pivot_root");
+	/*
+	 * Not pivot_root: that looks at every process of the host. The minimal namespace stays hidden below the new root. No path
+	 * leads there (`..` of a root that is mounted on a root is itself), and it has nothing that is not in every sandbox.
+	 */
+	if (mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/"))
+		return fault_set(fault, "make it the root");
 	return 0;
 }

@@ -8,7 +8,7 @@ int root_prepare(const struct request *request, struct fault *fault);
 
 /*
  * With the overlay at MINIMAL_NEW_ROOT: mounts everything on it and makes it the root. Paths of the image are resolved within
- * the image, whatever links it holds. Nothing of the minimal namespace can be reached afterwards.
+ * the image, whatever links it holds. No path leads to the minimal namespace afterwards.
  */
 int root_enter(struct fault *fault);
 

@@ -267,13 +267,25 @@ static bool note_death(struct slots *slots, pid_t pid, int status)
 	return false;
 }
 
-void slots_reap(struct slots *slots)
+static bool collect(struct slots *slots, pid_t which)
 {
 	int status;
-	pid_t pid;
+	pid_t pid = waitpid(which, &status, WNOHANG);
 
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-		if (!note_death(slots, pid, status))
-			wire_send_exit(slots->link, pid, status);
+	if (pid > 0 && !note_death(slots, pid, status))
+		wire_send_exit(slots->link, pid, status);
+	return pid > 0;
+}
+
+void slots_collect(struct slots *slots, pid_t pid)
+{
+	collect(slots, pid);
+	slots_answer(slots);
+}
+
+void slots_collect_all(struct slots *slots)
+{
+	while (collect(slots, -1))
+		;
 	slots_answer(slots);
 }

@@ -26,7 +26,10 @@ void slots_cancel_all(struct slots *slots);
 /* After the bell: answers for workers that are done. */
 void slots_answer(struct slots *slots);
 
-/* After SIGCHLD: collects every dead child, reports dead agents, and takes down what a dead worker left. */
-void slots_reap(struct slots *slots);
+/* After SIGCHLD for `pid`: collects that child, reports a dead agent, takes down what a dead worker left. */
+void slots_collect(struct slots *slots, pid_t pid);
+
+/* The same for every dead child. Looks at each live sandbox: not for every death. */
+void slots_collect_all(struct slots *slots);
 
 #endif

@@ -147,13 +147,13 @@ static int go(const struct work *w, struct fault *fault)
 
 static int map_ids(struct work *w, struct fault *fault)
 {
-	char path[32];
+	char path[16];
 	int process, result = -1;
 
-	snprintf(path, sizeof path, "/proc/%d", w->progress->child);
-	process = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	snprintf(path, sizeof path, "%d", w->progress->child);
+	process = openat(w->cradle->host_proc, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (process < 0)
-		return fault_set(fault, "open %s", path);
+		return fault_set(fault, "open /proc/%s", path);
 	if (write_map(process, "uid_map", w->request->uid_base, fault) == 0 &&
 	    write_map(process, "gid_map", w->request->uid_base, fault) == 0) {
 		w->user_ns = openat(process, "ns/user", O_RDONLY | O_CLOEXEC);
