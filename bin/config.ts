@@ -52,10 +52,13 @@ function readConfig(name: string): { readonly name: string; readonly text: strin
   }
 }
 
+/** Names under the prefix that only a node reads. */
+const NODE_ENV = Object.keys(loadNode.table)
+  .filter((key) => !Object.hasOwn(PLACES, key))
+  .map((key) => key.replace(/[A-Z]/g, "_$&").toUpperCase());
+
 /** Settings of the commands that only look for a node. */
-export const loadPlaces = defineSettings("DSEC", PLACES, {
-  foreignEnv: [...CLIENT_ENV, ...Object.keys(loadNode.table).map((key) => key.replace(/[A-Z]/g, "_$&").toUpperCase())],
-});
+export const loadPlaces = defineSettings("DSEC", PLACES, { foreignEnv: [...CLIENT_ENV, ...NODE_ENV] });
 
 /** Where this machine's node keeps what others look for. */
 export type Places = SettingsOf<typeof loadPlaces.table>;
