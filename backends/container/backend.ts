@@ -16,10 +16,12 @@ import type { ContainerConfig } from "./config.ts";
 import { type AgentProcess, agentOf, handleOf, isAlive } from "./handle.ts";
 import { checkIdRanges, uidBaseOf } from "./id-ranges.ts";
 import { takeInventory } from "./inventory.ts";
+import { explainRefusal } from "./probe.ts";
 import { launchRequest } from "./request.ts";
 import { readHardLimits } from "./rlimits.ts";
 import { RunDirs } from "./run-dirs.ts";
 
+/** What one node's containers are made of and where. */
 export interface ContainerOptions {
   readonly edge: EdgeId;
   readonly dataDir: string;
@@ -39,6 +41,14 @@ export interface ContainerOptions {
  */
 export async function openContainerBackend(options: ContainerOptions): Promise<Backend> {
   checkIdRanges(options.config.firstUid);
+  try {
+    return await openParts(options);
+  } catch (error) {
+    throw await explainRefusal(error, options.dataDir);
+  }
+}
+
+async function openParts(options: ContainerOptions): Promise<Backend> {
   const runDirs = new RunDirs(options.runDir);
   await using opened = new AsyncDisposableStack();
   const volume = opened.use(

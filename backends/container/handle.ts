@@ -8,6 +8,7 @@ export interface AgentProcess {
   readonly startTicks: number;
 }
 
+/** What the edge stores of a sandbox. */
 export function handleOf(id: SandboxId, agent: AgentProcess): Handle {
   return { version: 1, id, opaque: { pid: agent.pid, startTicks: agent.startTicks } };
 }
@@ -27,6 +28,7 @@ export function parseAgent(text: string): AgentProcess | undefined {
   }
 }
 
+/** Whether this very process runs; a zombie does not. */
 export function isAlive(agent: AgentProcess): boolean {
   return processStartTicks(agent.pid) === agent.startTicks;
 }

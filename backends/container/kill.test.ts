@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
+import { fileURLToPath } from "node:url";
 import type { Handle } from "#core/backend.ts";
 import { run } from "#core/backend-suite.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
@@ -61,7 +62,7 @@ test("a node killed in the middle of many creates leaves only what inventory fin
 function startNode(specs: readonly SandboxSpec[]): ChildProcess {
   const { store: _s, mounts: _m, log: _l, ...options } = rig.options;
   const task = { options, storeDir: join(rig.root, "store"), specs };
-  const program = join(import.meta.dirname, "test-support", "node.ts");
+  const program = fileURLToPath(new URL("./test-support/node.ts", import.meta.url));
   return spawn(process.execPath, [program, JSON.stringify(task)], { stdio: ["ignore", "pipe", "inherit"] });
 }
 

@@ -47,11 +47,6 @@ export function readLayout(mounts: readonly MountEntry[] = readMounts()): Cgroup
   return { mode: modeOf(taken.size > 0, unified !== undefined), hierarchies };
 }
 
-/** The tree that carries a controller. */
-export function hierarchyOf(layout: CgroupLayout, controller: Controller): Hierarchy | undefined {
-  return layout.hierarchies.find((tree) => tree.controllers.has(controller));
-}
-
 /** The v2 tree, with or without controllers. */
 export function unifiedOf(layout: CgroupLayout): Hierarchy | undefined {
   return layout.hierarchies.find((tree) => tree.version === 2);

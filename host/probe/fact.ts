@@ -25,12 +25,15 @@ export interface Look {
   look(): Finding | Promise<Finding>;
 }
 
+/** It works; `detail` says how. */
 export function works(detail: string): Finding {
   return { state: "works", detail };
 }
+/** It works with a loss; `detail` names it. */
 export function partial(detail: string): Finding {
   return { state: "partial", detail };
 }
+/** It does not work; `detail` says what was seen. */
 export function missing(detail: string): Finding {
   return { state: "missing", detail };
 }

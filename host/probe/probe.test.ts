@@ -10,8 +10,9 @@ import type { HostFact } from "./fact.ts";
 import { probeHost } from "./probe.ts";
 import { toolLooks } from "./tools.ts";
 
+/** Only what carries the probe's name: others use the machine too. */
 const leftovers = () => ({
-  mounts: readMounts().map((entry) => entry.target),
+  mounts: readMounts().filter((entry) => entry.target.includes("dsec-probe-")),
   temporary: readdirSync(tmpdir()).filter((name) => name.startsWith("dsec-probe-")),
   loops: readdirSync("/sys/block").filter(
     (name) => name.startsWith("loop") && attachedTo(name).includes("dsec-probe-"),

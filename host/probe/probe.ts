@@ -4,6 +4,7 @@ import { mountLooks, withPrivateMounts } from "./mounts.ts";
 import { resourceLooks } from "./resources.ts";
 import { toolLooks } from "./tools.ts";
 
+/** What `probeHost` is told. */
 export interface ProbeOptions {
   /** Where the node would keep its data; need not exist yet. */
   readonly dataDir: string;

@@ -4,7 +4,6 @@ import { ioctl, ioctlNumber } from "#host/sys/ioctl.ts";
 
 const LOOP_CTL_GET_FREE = 0x4c82;
 const LOOP_CONFIGURE = 0x4c0a;
-const LOOP_CLR_FD = 0x4c01;
 const LO_FLAGS = { readOnly: 1, autoclear: 4, directIo: 16 } as const;
 
 /** Two processes may be handed the same free device; the loser asks again. Each round somebody wins. */
@@ -16,6 +15,7 @@ export interface LoopDevice extends Disposable {
   readonly directIo: boolean;
 }
 
+/** How a file is attached. */
 export interface LoopOptions {
   readonly readOnly: boolean;
   /** Bypass the host's page cache for the file: no double caching. Falls back to buffered where the file refuses it. */
@@ -50,16 +50,6 @@ function attachFd(backing: number, options: LoopOptions): LoopDevice {
       closeSync(fd);
       if (!hasCode(error, "EBUSY") || round === MAX_ROUNDS) throw error;
     }
-  }
-}
-
-/** Detaches a device by hand; only needed when nothing was mounted from it. */
-export function detachLoop(path: string): void {
-  const fd = openSync(path, "r");
-  try {
-    ioctlNumber(fd, LOOP_CLR_FD, 0);
-  } finally {
-    closeSync(fd);
   }
 }
 

@@ -2,9 +2,6 @@ import { closeSync, constants, openSync } from "node:fs";
 import { hasCode } from "#core/errors.ts";
 import { ioctl, ioctlRequest } from "#host/sys/ioctl.ts";
 
-/** `f_type` of statfs(2). */
-export const BTRFS_MAGIC = 0x9123683e;
-
 const BTRFS = 0x94;
 const VOL_ARGS_BYTES = 4096;
 const RESIZE = ioctlRequest("write", BTRFS, 3, VOL_ARGS_BYTES);

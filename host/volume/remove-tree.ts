@@ -65,8 +65,9 @@ function child(parent: Buffer, name: Buffer): Buffer {
   return Buffer.concat([parent, Buffer.from("/"), name]);
 }
 
-/** Node gives names as bytes for the encoding `buffer`; its types do not know that of `opendir`. */
+/** Entries with their names as bytes. */
 async function openRaw(path: Buffer): Promise<AsyncIterable<Dirent<Buffer>>> {
-  const options = { encoding: "buffer" as BufferEncoding, bufferSize: 512 };
-  return (await opendir(path, options)) as unknown as AsyncIterable<Dirent<Buffer>>;
+  // Node takes the encoding `buffer` here as in readdir; its types do not know that.
+  const openBytes: (path: Buffer, options: object) => Promise<unknown> = opendir;
+  return (await openBytes(path, { encoding: "buffer", bufferSize: 512 })) as AsyncIterable<Dirent<Buffer>>;
 }

@@ -26,17 +26,20 @@ export interface Volume extends AsyncDisposable {
   usage(id: string): number | undefined;
 }
 
+/** Whose an upper is, and how large it may become. */
 export interface UpperOptions {
   /** Owner of the sandbox's root directory, user and group. */
   readonly uid: number;
   readonly limitBytes: number | undefined;
 }
 
+/** The two directories that overlay takes; both on one file system. */
 export interface Upper {
   readonly upperDir: string;
   readonly workDir: string;
 }
 
+/** Where a volume lives. */
 export interface VolumeOptions {
   /** Holds the volume's image; survives a reboot. */
   readonly dataDir: string;

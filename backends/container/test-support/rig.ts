@@ -108,5 +108,10 @@ export async function containerRig(change: Partial<ContainerOptions> = {}): Prom
     log: (line) => console.error(line),
     ...change,
   };
-  return new ContainerRig({ root, options, store, layers }, await openContainerBackend(options));
+  try {
+    return new ContainerRig({ root, options, store, layers }, await openContainerBackend(options));
+  } catch (error) {
+    rmSync(root, { recursive: true });
+    throw error;
+  }
 }
