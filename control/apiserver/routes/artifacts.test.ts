@@ -1,0 +1,133 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { SandboxError } from "#core/errors.ts";
+import { rig } from "../../test-support/rig.ts";
+
+function linesOf(bytes: Buffer): unknown[] {
+  return bytes
+    .toString()
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+}
+
+test("an import streams into the maker and is in the catalogue afterwards", async () => {
+  await using api = await rig();
+  const before = api.maker.received;
+  const { status, json } = await api.call("POST", "/v1/artifacts/import?name=team/tools:v1&kind=toolkit&format=oci", {
+    body: Buffer.alloc(100_000),
+  });
+  assert.equal(status, 201);
+  assert.equal(api.maker.received - before, 100_000);
+  assert.deepEqual(
+    [json.name, json.tag, json.kind, json.provenance, json.project, json.layers.length],
+    ["team/tools", "v1", "toolkit", "oci upload", "default", 1],
+  );
+  const named = await api.call("GET", `/v1/artifacts/${encodeURIComponent("team/tools:v1")}`);
+  assert.deepEqual(named.json, json);
+  const list = await api.call("GET", "/v1/artifacts");
+  assert.deepEqual(list.json.artifacts.map(({ name }: { name: string }) => name).sort(), ["busybox", "team/tools"]);
+});
+
+test("bad names, kinds and formats are refused before the upload is read", async () => {
+  await using api = await rig();
+  const before = api.maker.received;
+  for (const query of [
+    "name=A&kind=base",
+    "name=a&kind=disk",
+    "name=a",
+    "kind=base",
+    "name=a&kind=base&format=zip",
+    "name=../a&kind=base",
+  ]) {
+    const { status, json } = await api.call("POST", `/v1/artifacts/import?${query}`, { body: "x" });
+    assert.deepEqual([status, json.error.kind], [400, "InvalidArgument"], query);
+  }
+  assert.equal(api.maker.received, before);
+});
+
+test("an import that fails names its reason and leaves no name", async () => {
+  await using api = await rig();
+  api.maker.importArchive = async () => {
+    throw new SandboxError("StorageFull", "the store is full");
+  };
+  const { status, json } = await api.call("POST", "/v1/artifacts/import?name=a&kind=base", { body: "x" });
+  assert.deepEqual([status, json.error.kind], [507, "StorageFull"]);
+  assert.equal((await api.call("GET", "/v1/artifacts/a")).status, 404);
+});
+
+test("a build tells its progress line by line, then its artifact", async () => {
+  await using api = await rig();
+  const more = Promise.withResolvers<void>();
+  api.maker.build = async ({ progress }) => {
+    progress("one");
+    await more.promise;
+    progress("two");
+  };
+  setTimeout(() => more.resolve(), 20);
+  const { status, headers, bytes } = await api.call("POST", "/v1/artifacts/build", {
+    json: { name: "debian", suite: "bookworm", include: ["python3", "git"] },
+  });
+  assert.deepEqual([status, headers["content-type"]], [200, "application/x-ndjson"]);
+  const [one, two, last, ...rest] = linesOf(bytes) as [
+    object,
+    object,
+    { artifact: { name: string; provenance: string } },
+  ];
+  assert.deepEqual([one, two, rest], [{ progress: "one" }, { progress: "two" }, []]);
+  assert.deepEqual([last.artifact.name, last.artifact.provenance], ["debian", "debian bookworm python3,git"]);
+});
+
+test("a build that fails ends with a typed error line and leaves no name", async () => {
+  await using api = await rig();
+  api.maker.build = async ({ progress }) => {
+    progress("one");
+    throw new SandboxError("Unavailable", "the mirror does not answer", { hint: "try later" });
+  };
+  const { bytes } = await api.call("POST", "/v1/artifacts/build", { json: { name: "debian" } });
+  const error = { kind: "Unavailable", message: "the mirror does not answer", retry: "backoff", hint: "try later" };
+  assert.deepEqual(linesOf(bytes), [{ progress: "one" }, { error }]);
+  assert.equal((await api.call("GET", "/v1/artifacts/debian")).status, 404);
+});
+
+test("packages and suites that could be options of a program are refused", async () => {
+  await using api = await rig();
+  for (const json of [
+    { name: "a", suite: "--help" },
+    { name: "a", include: ["-x"] },
+    { name: "a", include: ["a;b"] },
+    { name: "a", suites: "x" },
+  ]) {
+    assert.equal((await api.call("POST", "/v1/artifacts/build", { json })).status, 400, JSON.stringify(json));
+  }
+});
+
+test("removing an artifact keeps every layer that an artifact or a sandbox names", async () => {
+  await using api = await rig();
+  const other = await api.call("POST", "/v1/artifacts/import?name=other&kind=base", { body: "x" });
+  const base = (await api.call("GET", "/v1/artifacts/busybox")).json.layers[0];
+  await api.sandbox();
+  assert.equal((await api.call("DELETE", "/v1/artifacts/busybox")).status, 204);
+  assert.deepEqual([...(api.maker.kept[0] ?? [])].sort(), [base, other.json.layers[0]].sort());
+  assert.equal((await api.call("DELETE", "/v1/artifacts/busybox")).status, 404);
+  assert.equal((await api.call("POST", "/v1/sandboxes", { json: { base: "busybox" } })).status, 404);
+});
+
+test("nothing is collected while a node does not say what it uses", async () => {
+  await using api = await rig();
+  api.node.before = () => {
+    throw new SandboxError("Unavailable", "gone");
+  };
+  assert.equal((await api.call("DELETE", "/v1/artifacts/busybox")).status, 204);
+  assert.deepEqual(api.maker.kept, []);
+});
+
+test("artifacts of a project are its own", async () => {
+  await using api = await rig();
+  await api.control.iam.createProject("team");
+  const token = await api.control.iam.createToken({ name: "m", project: "team", role: "member" });
+  assert.equal((await api.call("GET", "/v1/artifacts/busybox", { token })).status, 404);
+  assert.equal((await api.call("DELETE", "/v1/artifacts/busybox", { token })).status, 404);
+  assert.deepEqual((await api.call("GET", "/v1/artifacts", { token })).json, { artifacts: [] });
+  assert.equal((await api.call("GET", "/v1/artifacts/busybox")).status, 200);
+});

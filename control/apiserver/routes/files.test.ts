@@ -1,0 +1,213 @@
+import assert from "node:assert/strict";
+import * as http from "node:http";
+import { test } from "node:test";
+import { SandboxError } from "#core/errors.ts";
+import type { FileInfo } from "#core/sandbox.ts";
+import { type Rig, rig } from "../../test-support/rig.ts";
+
+async function files(api: Rig): Promise<string> {
+  return `/v1/sandboxes/${await api.sandbox()}/files`;
+}
+
+const ENTRY: Omit<FileInfo, "name"> = {
+  type: "symlink",
+  mode: 0o777,
+  uid: 1,
+  gid: 2,
+  size: 3,
+  mtimeMs: 4,
+  target: Buffer.from([0xff]),
+};
+
+test("a file comes back as it was written, with its size and digest, whatever bytes its name has", async () => {
+  await using api = await rig();
+  const path = await files(api);
+  const bytes = Buffer.from([0, 0xff, 0x0a]);
+  const put = await api.call("PUT", `${path}?path=/a%FF%20b&mode=0600&parents=true&user=1000:5`, { body: bytes });
+  assert.equal(put.json.size, 3);
+  assert.match(put.json.sha256, /^[0-9a-f]{64}$/);
+  assert.deepEqual([...api.node.files.keys()], ["/a\u00ff b"]);
+  assert.ok(api.node.calls.includes("writeFile 600 true 1000:5"));
+  const get = await api.call("GET", `${path}?path=%2Fa%ff+b`);
+  assert.deepEqual([get.status, get.bytes, get.headers["content-type"]], [200, bytes, "application/octet-stream"]);
+  assert.deepEqual((await api.call("GET", `${path}?path=%2Fa%ff+b&offset=1&length=1`)).bytes, bytes.subarray(1, 2));
+});
+
+test("any type of content is bytes, JSON too", async () => {
+  await using api = await rig();
+  const path = await files(api);
+  const headers = { "content-type": "application/json" };
+  const put = await api.call("PUT", `${path}?path=/j`, { body: "{broken", headers });
+  assert.deepEqual([put.status, put.json.size], [200, 7]);
+});
+
+test("bad paths and options are refused by name", async () => {
+  await using api = await rig();
+  const path = await files(api);
+  const cases: readonly (readonly [string, RegExp])[] = [
+    ["", /path is missing in the query/],
+    ["path=", /path must be an absolute path/],
+    ["path=a", /path must be an absolute path/],
+    ["path=/a%00", /path contains a NUL byte/],
+    ["path=/a%zz", /not percent-encoded/],
+    ["path=/a%f", /not percent-encoded/],
+    [`path=/${"a".repeat(5000)}`, /path has 5001 bytes/],
+    ["path=/a&path=/b", /path is given twice/],
+    ["path=/a&offset=-1", /offset must be >= 0/],
+    ["path=/a&offset=x", /offset must be integer/],
+    ["path=/a&user=", /user must/],
+    ["path=/a&user=%ff", /not UTF-8/],
+    ["path=/a&recursive=true", /unknown key: "recursive"/],
+  ];
+  for (const [query, message] of cases) {
+    const { status, json } = await api.call("GET", `${path}?${query}`);
+    assert.equal(status, 400, query);
+    assert.match(json.error.message, message);
+  }
+  assert.match((await api.call("PUT", `${path}?path=/a&mode=8`)).json.error.message, /mode must match/);
+  assert.match(
+    (await api.call("DELETE", `${path}?path=/a&recursive=maybe`)).json.error.message,
+    /recursive must be boolean/,
+  );
+});
+
+test("directories are listed, made and removed; names that are not UTF-8 are base64", async () => {
+  await using api = await rig();
+  const path = await files(api);
+  api.node.entries = [
+    { ...ENTRY, name: Buffer.from("ä") },
+    { ...ENTRY, name: Buffer.from([0xfe]), target: undefined },
+  ];
+  const { json } = await api.call("GET", `${path}/list?path=/`);
+  assert.deepEqual(json.entries[0], { ...ENTRY, name: "ä", target: { base64: "/w==" } });
+  assert.deepEqual([json.entries[1].name, "target" in json.entries[1]], [{ base64: "/g==" }, false]);
+  assert.equal((await api.call("GET", `${path}/stat?path=/a`)).json.name, "ä");
+  assert.equal((await api.call("POST", `${path}/mkdir?path=/a&parents=1`)).status, 204);
+  assert.equal((await api.call("DELETE", `${path}?path=/a&recursive=true`)).status, 204);
+  assert.deepEqual(api.node.calls.slice(-2), ["makeDirectory 755 true", "remove true"]);
+});
+
+test("a missing file is NotFound before any byte; one that fails midway breaks the reply", async () => {
+  await using api = await rig();
+  const path = await files(api);
+  assert.equal((await api.call("GET", `${path}?path=/none`)).status, 404);
+  api.node.content = async function* () {
+    yield Buffer.from("half");
+    throw new SandboxError("SandboxLost", "gone");
+  };
+  await assert.rejects(api.call("GET", `${path}?path=/x`), { code: "ECONNRESET" });
+});
+
+test("a refused upload gets its reason while the client still sends", async () => {
+  await using api = await rig();
+  const path = await files(api);
+  api.node.writeFile = async () => {
+    throw new SandboxError("SandboxLimit", "disk full");
+  };
+  const { hostname, port } = new URL(api.url);
+  const headers = { authorization: `Bearer ${api.token}` };
+  const request = http.request({ hostname, port, method: "PUT", path: `${path}?path=/x`, headers });
+  request.on("error", () => undefined);
+  request.write("first");
+  const response = await new Promise<http.IncomingMessage>((resolve) => request.once("response", resolve));
+  assert.equal(response.statusCode, 409);
+  request.destroy();
+});
+
+test("an upload that breaks off never looks complete to the node", async () => {
+  await using api = await rig();
+  const path = await files(api);
+  const outcome = Promise.withResolvers<string>();
+  const started = Promise.withResolvers<void>();
+  api.node.writeFile = async (_id, _write, bytes) => {
+    try {
+      for await (const _ of bytes) started.resolve();
+      outcome.resolve("complete");
+    } catch {
+      outcome.resolve("broken");
+    }
+    throw new SandboxError("Cancelled", "x");
+  };
+  const { hostname, port } = new URL(api.url);
+  const headers = { authorization: `Bearer ${api.token}`, "content-length": "100" };
+  const request = http.request({ hostname, port, method: "PUT", path: `${path}?path=/x`, headers });
+  request.on("error", () => undefined);
+  request.write("part");
+  await started.promise;
+  request.destroy();
+  assert.equal(await outcome.promise, "broken");
+});
+
+test("a gigabyte passes each way in bounded memory", async () => {
+  await using api = await rig();
+  const path = await files(api);
+  const total = 1024 ** 3;
+  const block = Buffer.alloc(256 * 1024, 7);
+  const blocks = async function* () {
+    for (let sent = 0; sent < total; sent += block.length) yield block;
+  };
+  let peak = 0;
+  const timer = setInterval(() => {
+    peak = Math.max(peak, process.memoryUsage().rss);
+  }, 20);
+  const before = process.memoryUsage().rss;
+  let taken = 0;
+  api.node.writeFile = async (_id, _write, bytes) => {
+    for await (const chunk of bytes) taken += chunk.length;
+    return { size: taken, sha256: "0".repeat(64) };
+  };
+  assert.equal((await api.call("PUT", `${path}?path=/big`, { body: blocks() })).json.size, total);
+  api.node.content = blocks;
+  const { hostname, port } = new URL(api.url);
+  const headers = { authorization: `Bearer ${api.token}` };
+  let received = 0;
+  await new Promise<void>((resolve, reject) => {
+    http.get({ hostname, port, path: `${path}?path=/big`, headers }, (response) => {
+      response.on("data", (chunk: Buffer) => {
+        received += chunk.length;
+      });
+      response.on("end", resolve);
+      response.on("error", reject);
+    });
+  });
+  clearInterval(timer);
+  assert.equal(received, total);
+  assert.ok(peak - before < 200 * 1024 * 1024, `memory grew by ${Math.round((peak - before) / 1024 ** 2)} MiB`);
+});
+
+test("a reader that stops stalls the source, not the server's memory", async () => {
+  await using api = await rig();
+  const path = await files(api);
+  let produced = 0;
+  const stalled = Promise.withResolvers<void>();
+  const ended = Promise.withResolvers<void>();
+  api.node.content = async function* () {
+    let quiet: NodeJS.Timeout | undefined;
+    try {
+      for (;;) {
+        clearTimeout(quiet);
+        quiet = setTimeout(() => stalled.resolve(), 200);
+        produced += 65_536;
+        yield Buffer.alloc(65_536);
+      }
+    } finally {
+      clearTimeout(quiet);
+      ended.resolve();
+    }
+  };
+  const { hostname, port } = new URL(api.url);
+  const headers = { authorization: `Bearer ${api.token}` };
+  const request = http.get({ hostname, port, path: `${path}?path=/endless`, headers });
+  request.on("error", () => undefined);
+  await new Promise<http.IncomingMessage>((resolve) =>
+    request.once("response", (response: http.IncomingMessage) => {
+      response.on("error", () => undefined);
+      response.pause();
+      resolve(response);
+    }),
+  );
+  await stalled.promise;
+  assert.ok(produced < 32 * 1024 * 1024, `${produced}`);
+  request.destroy();
+  await ended.promise;
+});

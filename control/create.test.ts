@@ -1,0 +1,100 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { SandboxError } from "#core/errors.ts";
+import { rig } from "./test-support/rig.ts";
+import { TestNode } from "./test-support/test-node.ts";
+
+const KEY = { "idempotency-key": "k" };
+
+test("a create that broke off is finished by its repeat, under the same id", async () => {
+  await using api = await rig();
+  const ids: string[] = [];
+  const create = api.node.create.bind(api.node);
+  let attempt = 0;
+  api.node.create = async (spec, signal) => {
+    ids.push(spec.id);
+    attempt += 1;
+    if (attempt === 1) throw new SandboxError("Unavailable", "the connection broke");
+    return create(spec, signal);
+  };
+  const post = () => api.call("POST", "/v1/sandboxes", { json: { base: "busybox" }, headers: KEY });
+  assert.equal((await post()).status, 503);
+  const { status, json } = await post();
+  assert.equal(status, 201);
+  assert.deepEqual(ids, [json.id, json.id]);
+});
+
+test("a repeat joins even when the names mean other layers by now", async () => {
+  await using api = await rig();
+  const specs: object[] = [];
+  const create = api.node.create.bind(api.node);
+  api.node.create = async (spec, signal) => {
+    specs.push(spec);
+    if (specs.length === 1) throw new SandboxError("Unavailable", "the connection broke");
+    return create(spec, signal);
+  };
+  const post = () => api.call("POST", "/v1/sandboxes", { json: { base: "busybox" }, headers: KEY });
+  await post();
+  await api.call("POST", "/v1/artifacts/import?name=busybox&kind=base", { body: "newer" });
+  assert.equal((await post()).status, 201);
+  assert.deepStrictEqual(specs[1], specs[0]);
+});
+
+test("concurrent creates under one key agree when the first node is full", async () => {
+  const nodes = [new TestNode("n1"), new TestNode("n2")];
+  await using api = await rig({ nodes });
+  let refusals = 0;
+  for (const node of nodes) {
+    const create = node.create.bind(node);
+    node.create = async (spec, signal) => {
+      await new Promise((resolve) => setImmediate(resolve));
+      // Whichever node is asked first is full, once and for all.
+      const full = nodes.find((each) => each.calls.includes("full"));
+      if (full === undefined) node.calls.push("full");
+      if (full === undefined || full === node) {
+        refusals += 1;
+        throw new SandboxError("NodeFull", "full");
+      }
+      return create(spec, signal);
+    };
+  }
+  const answers = await Promise.all(
+    Array.from({ length: 8 }, () => api.call("POST", "/v1/sandboxes", { json: { base: "busybox" }, headers: KEY })),
+  );
+  const made = answers.filter(({ status }) => status === 201);
+  assert.ok(made.length >= 1 && refusals >= 1);
+  assert.equal(new Set(made.map(({ json }) => json.id)).size, 1);
+  assert.equal(
+    nodes.reduce((sum, node) => sum + node.sandboxes.size, 0),
+    1,
+  );
+  for (const { status, json } of answers)
+    assert.ok(status === 201 || json.error.kind === "NodeFull", JSON.stringify(json));
+});
+
+test("no node at all is Unavailable with a hint", async () => {
+  await using api = await rig();
+  api.control.watcher.remove(api.node.edge);
+  const { status, json } = await api.call("POST", "/v1/sandboxes", { json: { base: "busybox" }, headers: KEY });
+  assert.deepEqual([status, json.error.kind], [503, "Unavailable"]);
+  assert.match(json.error.hint, /node/);
+});
+
+test("layers of a create under way are kept from collection", async () => {
+  await using api = await rig();
+  const entered = Promise.withResolvers<void>();
+  const go = Promise.withResolvers<void>();
+  const create = api.node.create.bind(api.node);
+  api.node.create = async (spec, signal) => {
+    entered.resolve();
+    await go.promise;
+    return create(spec, signal);
+  };
+  const layer = (await api.call("GET", "/v1/artifacts/busybox")).json.layers[0];
+  const making = api.call("POST", "/v1/sandboxes", { json: { base: "busybox" } });
+  await entered.promise;
+  await api.call("DELETE", "/v1/artifacts/busybox");
+  assert.ok(api.maker.kept[0]?.has(layer));
+  go.resolve();
+  assert.equal((await making).status, 201);
+});
