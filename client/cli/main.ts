@@ -1,4 +1,4 @@
-import { Client, DsecError } from "#sdk";
+import { Client } from "#sdk";
 import { exitStatusOfError } from "./exit-status.ts";
 import { type Io, printable } from "./io.ts";
 import { type HostCommand, runProgram } from "./program.ts";
@@ -49,8 +49,8 @@ export async function runCli(parts: CliParts): Promise<number> {
 export function errorText(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   const hint = error instanceof Error && "hint" in error && typeof error.hint === "string" ? error.hint : undefined;
-  const typed = error instanceof DsecError || hint !== undefined;
-  const kind = typed ? "" : "unexpected: ";
-  const line = `dsec: ${kind}${printable(message)}\n`;
+  // Errors that somebody foresaw have a kind, whichever part they come from.
+  const foreseen = error instanceof Error && "kind" in error;
+  const line = `dsec: ${foreseen ? "" : "unexpected: "}${printable(message)}\n`;
   return hint === undefined ? line : `${line}hint: ${printable(hint)}\n`;
 }
