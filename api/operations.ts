@@ -246,6 +246,7 @@ export const OPERATIONS = {
   },
 } as const satisfies Record<string, Operation>;
 
+/** The name of a call. */
 export type OperationName = keyof typeof OPERATIONS;
 
 /** The query of a call, as its handler gets it. */

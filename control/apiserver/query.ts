@@ -22,7 +22,7 @@ export function queryReader(schema: TObject): (url: string) => unknown {
 }
 
 /** The bytes of one percent-encoded part of a query; `+` is a space, as in forms. */
-export function decodeBytes(text: string): Buffer {
+function decodeBytes(text: string): Buffer {
   const bytes = Buffer.alloc(Buffer.byteLength(text));
   let length = 0;
   for (let at = 0; at < text.length; at++) {

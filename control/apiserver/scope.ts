@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { SandboxError } from "#core/errors.ts";
 
 /** The longest time limit of a call; a longer one is cut to it, and the reply says so. */
-export const MAX_TIMEOUT_MS = 3_600_000;
+const MAX_TIMEOUT_MS = 3_600_000;
 /** What is left for the answer's way back when a wait ends at the deadline. */
 const ANSWER_RESERVE_MS = 250;
 

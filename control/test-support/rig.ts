@@ -1,5 +1,18 @@
 import assert from "node:assert/strict";
 import * as http from "node:http";
+import type {
+  ArtifactList,
+  ArtifactView,
+  CommandList,
+  CommandReply,
+  ErrorBody,
+  FileList,
+  FileView,
+  FileWrittenView,
+  NodeList,
+  SandboxList,
+  SandboxView,
+} from "#api/index.ts";
 import type { ArtifactKind, LayerDigest } from "#core/sandbox.ts";
 import type { NewArtifact } from "#images/catalogue.ts";
 import type { ArtifactMaker, DebianRequest, ImportRequest } from "../artifacts.ts";
@@ -36,9 +49,22 @@ export interface Answer {
   readonly headers: http.IncomingHttpHeaders;
   readonly trailers: NodeJS.Dict<string>;
   readonly bytes: Buffer;
-  // biome-ignore lint/suspicious/noExplicitAny: tests look at whatever came back
-  readonly json: any;
+  readonly json: AnyReply;
 }
+
+/** The JSON of every reply in one: a test reads what its call has. */
+export type AnyReply = ErrorBody &
+  SandboxView &
+  SandboxList &
+  Omit<CommandReply, "status"> & { readonly status: NonNullable<CommandReply["status"]> } & CommandList &
+  FileList &
+  Omit<FileView & FileWrittenView, "name"> &
+  ArtifactView &
+  ArtifactList &
+  NodeList & { readonly offset: number; readonly openapi: string } & {
+    readonly paths: Readonly<Record<string, Readonly<Record<string, { readonly operationId: string }>>>>;
+    readonly components: { readonly schemas: Readonly<Record<string, unknown>> };
+  };
 
 /** Starts a rig; more nodes and another store of state on demand. */
 export async function rig(
@@ -126,7 +152,7 @@ function answer(response: http.IncomingMessage, bytes: Buffer): Answer {
     headers: response.headers,
     trailers: response.trailers,
     bytes,
-    json: isJson ? JSON.parse(bytes.toString()) : undefined,
+    json: (isJson ? JSON.parse(bytes.toString()) : undefined) as AnyReply,
   };
 }
 

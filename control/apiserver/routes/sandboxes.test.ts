@@ -17,7 +17,7 @@ test("a create answers with everything that is in force", async () => {
   );
   assert.deepEqual(json.resources, { cpus: 1, memoryMiB: 64, swapMiB: 0, pids: 512 });
   assert.equal(json.env.A, "1");
-  assert.match(json.env.PATH, /\/usr\/bin/);
+  assert.match(json.env.PATH ?? "", /\/usr\/bin/);
   assert.deepEqual([json.idleTimeoutMs, "maxLifetimeMs" in json], [1000, false]);
 });
 
@@ -74,7 +74,7 @@ test("an unknown base, workspace or toolkit is NotFound with a hint; a part of t
     const answer = await create(json);
     assert.equal(answer.status, 404);
     assert.match(answer.json.error.message, /no artifact none:latest/);
-    assert.ok(answer.json.error.hint.length > 0);
+    assert.ok((answer.json.error.hint ?? "").length > 0);
   }
   const wrong = await create({ base: "busybox", workspace: "busybox" });
   assert.equal(wrong.status, 400);
