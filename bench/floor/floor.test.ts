@@ -32,8 +32,10 @@ describe("floor", () => {
   });
 
   test("fails when a round does, instead of printing a time", () => {
+    const fresh = join(dir, "fresh");
+    mkdirSync(fresh);
     rmSync(join(dir, "lower/bin/true"));
-    const run = spawnSync(FLOOR, ["5", join(dir, "lower"), join(dir, "uppers")], { encoding: "utf8" });
+    const run = spawnSync(FLOOR, ["5", join(dir, "lower"), fresh], { encoding: "utf8" });
     assert.equal(run.status, 1);
     assert.match(run.stderr, /\/bin\/true/);
     assert.equal(spawnSync(FLOOR, ["0", dir, dir]).status, 2);
