@@ -6,6 +6,7 @@ import { createInterface } from "node:readline";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { aptSources, hostSuite, sourceLine, sourcesOf } from "#host/debian-sources.ts";
 
+/** What to build, and who listens. */
 export interface DebianOptions {
   /** Default: the release of this host. */
   readonly suite?: string | undefined;
@@ -57,12 +58,7 @@ export function startDebianBuild(options: DebianOptions): DebianBuild {
   const child = spawn("unshare", args, {
     stdio: ["ignore", "pipe", "pipe"],
     detached: true,
-    env: {
-      ...process.env,
-      LC_ALL: "C.UTF-8",
-      DEBIAN_FRONTEND: "noninteractive",
-      TMPDIR: tempDir,
-    },
+    env: { ...passedOn(), LC_ALL: "C.UTF-8", DEBIAN_FRONTEND: "noninteractive", TMPDIR: tempDir },
   });
   const stop = (): void => void stopGroup(child);
   options.signal?.addEventListener("abort", stop, { once: true });
@@ -74,6 +70,12 @@ export function startDebianBuild(options: DebianOptions): DebianBuild {
     await rm(tempDir, { recursive: true, force: true });
   };
   return { suite, tar: child.stdout, finished, [Symbol.asyncDispose]: dispose };
+}
+
+/** What the builder needs of our environment; tokens and the like stay out of the scripts of packages. */
+function passedOn(): NodeJS.ProcessEnv {
+  const isNeeded = (name: string): boolean => /^(PATH|HOME|(http|https|ftp|no|all)_proxy)$/i.test(name);
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => isNeeded(name)));
 }
 
 async function watch(child: ChildProcess, suite: string, { signal, progress }: DebianOptions): Promise<void> {

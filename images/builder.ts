@@ -5,6 +5,7 @@ import { CHUNK_BYTES } from "./erofs/format.ts";
 import type { ImportLimits } from "./limits.ts";
 import type { LayerTree } from "./tree.ts";
 
+/** What a builder does with entries that are more than files. */
 export interface BuilderOptions {
   readonly limits: ImportLimits;
   /** `oci`: names that start with `.wh.` are deletions. `none`: they are names. */

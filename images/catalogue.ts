@@ -33,6 +33,7 @@ export interface ArtifactTable {
   list(prefix: string): Promise<readonly ArtifactRecord[]>;
 }
 
+/** An artifact before it has a name. */
 export type NewArtifact = Omit<ArtifactRecord, "name" | "tag" | "project" | "digest" | "createdAtMs">;
 
 /** Artifacts of this project are seen by every other one; only its own members change them. */

@@ -1,6 +1,7 @@
 import type { LayerDigest } from "#core/sandbox.ts";
 import type { LayerStore } from "./store.ts";
 
+/** What a collection spares beside the layers it is told to keep. */
 export interface CollectOptions {
   /** Layers added after this moment stay: their artifact may be about to get its name. Milliseconds since 1970. */
   readonly addedBeforeMs: number;

@@ -5,6 +5,7 @@ import { checkStack, withoutRepeats } from "./stack.ts";
 
 type Part = Pick<ArtifactRecord, "name" | "tag" | "kind" | "layers" | "config">;
 
+/** The parts that an environment is put together from. */
 export interface Composition {
   readonly base: Part;
   readonly workspace?: Part | undefined;

@@ -4,12 +4,14 @@ import type { LayerStore } from "./store.ts";
 import type { LayerTree } from "./tree.ts";
 
 /** What the base called `debian` has beside Debian's minimal system. */
-export const DEFAULT_DEBIAN_PACKAGES: readonly string[] = ["python3"];
+const DEFAULT_DEBIAN_PACKAGES: readonly string[] = ["python3"];
 
+/** Where the base goes and what is in it; see `DebianOptions` for the defaults. */
 export interface BuildDebianOptions extends Partial<DebianOptions> {
   readonly store: LayerStore;
 }
 
+/** A built base and the release that it is. */
 export interface BuiltDebian extends ImportedArtifact {
   readonly suite: string;
 }

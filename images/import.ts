@@ -6,13 +6,15 @@ import { importOci } from "./oci/import.ts";
 import type { LayerStore } from "./store.ts";
 import { tarLayer } from "./tar-layer.ts";
 
-export const IMPORT_FORMATS = ["tar", "oci"] as const;
-export type ImportFormat = (typeof IMPORT_FORMATS)[number];
+/** What a source can be, see `ImportOptions`. */
+export type ImportFormat = "tar" | "oci";
 
+/** How far an import is. */
 export interface ImportProgress {
   readonly receivedBytes: number;
 }
 
+/** One import. */
 export interface ImportOptions {
   readonly store: LayerStore;
   readonly source: AsyncIterable<Uint8Array>;
@@ -42,6 +44,7 @@ export interface ImportedArtifact {
   readonly skippedDevices: number;
 }
 
+/** The config of artifacts that say nothing about running in them. */
 export const EMPTY_CONFIG: ImageConfig = { env: {}, user: undefined, workdir: undefined };
 
 /** Between two calls of `progress`. */

@@ -15,6 +15,7 @@ export interface Feed {
   drain(): Promise<void>;
 }
 
+/** A layer in the store and the tree it was made from. */
 export interface BuiltLayer {
   readonly digest: LayerDigest;
   readonly tree: LayerTree;
@@ -23,6 +24,7 @@ export interface BuiltLayer {
   readonly skippedDevices: number;
 }
 
+/** Where a layer goes and what it may hold. */
 export interface BuildLayerOptions extends BuilderOptions {
   readonly store: LayerStore;
   /** The layer below in the same image, see `LayerTree`. */

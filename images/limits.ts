@@ -8,6 +8,7 @@ export interface ImportLimits {
   readonly dataBytes: number;
 }
 
+/** Far above what people run, far below what would harm a node. */
 export const DEFAULT_LIMITS: ImportLimits = { entries: 2_000_000, nameBytes: 2 ** 29, dataBytes: 2 ** 40 };
 
 /** PATH_MAX and NAME_MAX of Linux. */

@@ -18,10 +18,12 @@ export interface LayerManifest {
 /** Bounds what is read of a manifest file: a chunk digest for each MiB of 64 GiB. */
 export const MAX_MANIFEST_BYTES = 2 ** 23;
 
+/** What is stored and hashed. */
 export function manifestText(manifest: LayerManifest): string {
   return canonicalJson(manifest);
 }
 
+/** The name of the layer that the manifest describes. */
 export function digestOf(manifest: LayerManifest): LayerDigest {
   return `sha256:${sha256Hex(manifestText(manifest))}` as LayerDigest;
 }
@@ -33,6 +35,7 @@ export function parseManifest(text: string, digest: LayerDigest): LayerManifest 
   return JSON.parse(text) as LayerManifest;
 }
 
+/** The error for a layer whose files are not what its name promises. */
 export function damagedLayer(digest: LayerDigest, part: string): SandboxError {
   return new SandboxError("Internal", `the ${part} of layer ${digest} is damaged in the store`, {
     hint: "remove the artifacts that use the layer and import them again",

@@ -6,7 +6,7 @@ export interface Reference {
   readonly tag: string;
 }
 
-export const DEFAULT_TAG = "latest";
+const DEFAULT_TAG = "latest";
 
 const NAME = /^[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:\/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*$/;
 const TAG = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$/;

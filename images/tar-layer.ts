@@ -4,6 +4,7 @@ import { sha256 } from "./digest.ts";
 import { badInput } from "./entry.ts";
 import { type BuildLayerOptions, type BuiltLayer, buildLayer } from "./layer.ts";
 
+/** See `BuildLayerOptions`. */
 export interface TarLayerOptions extends BuildLayerOptions {
   /** Hex SHA-256 that the plain archive must have. */
   readonly expectedSha256?: string;

@@ -62,6 +62,7 @@ export class LayerTree {
     const parts = components(path);
     const name = parts.pop();
     if (name === undefined) throw badInput("a whiteout names the root of the tree");
+    if (this.#isHiddenBelow(parts)) return;
     const directory = this.#directoryOf(parts, path);
     const existing = directory.get(name);
     if (existing?.content.type === "directory") markOpaque(existing);
@@ -73,6 +74,7 @@ export class LayerTree {
   opaque(path: ByteString): void {
     this.#count({ path, target: "" });
     const parts = components(path);
+    if (this.#isHiddenBelow(parts)) return;
     this.#directoryOf(parts, path);
     const inode = this.find(parts);
     if (inode !== undefined) markOpaque(inode);
@@ -85,6 +87,16 @@ export class LayerTree {
       inode = inode?.content.type === "directory" ? inode.content.children.get(part) : undefined;
     }
     return inode;
+  }
+
+  /** True when this layer has something else than a directory on the way: it hides all that lower layers have there. */
+  #isHiddenBelow(parts: readonly ByteString[]): boolean {
+    let inode: Inode | undefined = this.root;
+    for (const part of parts) {
+      if (inode?.content.type !== "directory") break;
+      inode = inode.content.children.get(part);
+    }
+    return inode !== undefined && inode.content.type !== "directory";
   }
 
   #placeRoot(entry: TreeEntry): Inode {
@@ -178,7 +190,7 @@ export class LayerTree {
 }
 
 /** An overlay's mark that a name of the layers below is gone. */
-export function isWhiteout(inode: Inode): boolean {
+function isWhiteout(inode: Inode): boolean {
   const { content } = inode;
   return content.type === "character-device" && content.major === 0 && content.minor === 0;
 }

@@ -3,7 +3,9 @@ import type { ByteString } from "./erofs/inode.ts";
 import { canStoreXattr, xattrBytes } from "./erofs/xattrs.ts";
 import { MAX_NAME_BYTES, MAX_XATTR_BYTES } from "./limits.ts";
 
+/** By this an overlay knows that a directory hides all that lower layers have in it. */
 export const OPAQUE_XATTR = "trusted.overlay.opaque";
+/** Its only value. */
 export const OPAQUE_VALUE: Uint8Array = Buffer.from("y");
 
 /** Attributes that mean something to the overlay a tree was taken from, and nothing in a layer of its own. */

@@ -1,6 +1,7 @@
 import { badInput, byteString } from "../entry.ts";
 import type { ByteString } from "../erofs/inode.ts";
 
+/** Headers and data of an archive come in blocks of this size. */
 export const TAR_BLOCK_BYTES = 512;
 
 /** One 512-byte header as it stands, before pax and GNU records amend it. */

@@ -8,15 +8,18 @@ export async function* interruptible(
   onBytes: (count: number) => void = () => undefined,
 ): AsyncIterable<Uint8Array> {
   const iterator = source[Symbol.asyncIterator]();
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  aborted.catch(() => undefined);
-  const onAbort = (): void => reject(signal.reason);
+  // One rejecter a step: racing each step against one lasting promise would keep every piece alive through it.
+  let giveUp: (reason: unknown) => void = () => undefined;
+  const onAbort = (): void => giveUp(signal.reason);
   signal.addEventListener("abort", onAbort, { once: true });
   let isDone = false;
   try {
     for (;;) {
       signal.throwIfAborted();
-      const next = await Promise.race([iterator.next(), aborted]);
+      const next = await new Promise<IteratorResult<Uint8Array>>((resolve, reject) => {
+        giveUp = reject;
+        iterator.next().then(resolve, reject);
+      });
       isDone = next.done === true;
       if (next.done === true) return;
       onBytes(next.value.length);

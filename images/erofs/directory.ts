@@ -1,6 +1,7 @@
 import { BLOCK_BYTES, DIRENT_BYTES, NID_UNIT_BYTES } from "./format.ts";
 import { type ByteString, direntType, type Inode } from "./inode.ts";
 
+/** One name in a directory. */
 export interface DirectoryEntry {
   readonly name: ByteString;
   readonly inode: Inode;

@@ -15,13 +15,20 @@ export const CHUNK_INDEX_BYTES = 8;
 /** A chunk address that stands for zeros. */
 export const HOLE = 0xffff_ffff;
 
+/** The superblock carries a CRC-32C of its block. */
 export const FEATURE_COMPAT_CHECKSUM = 0x1;
+/** Files may be tables of chunks. */
 export const FEATURE_INCOMPAT_CHUNKED_FILE = 0x4;
+/** There are devices beside the first. */
 export const FEATURE_INCOMPAT_DEVICE_TABLE = 0x8;
 
+/** Content lies in whole blocks. */
 export const LAYOUT_PLAIN = 0;
+/** The end of the content follows the inode. */
 export const LAYOUT_INLINE = 2;
+/** A table of chunk addresses follows the inode. */
 export const LAYOUT_CHUNKED = 4;
+/** Each chunk address names its device. */
 export const CHUNK_FORMAT_INDEXES = 0x20;
 
 /** File data is addressed in chunks of this size; equal chunks of a layer are stored once. */
@@ -29,6 +36,7 @@ export const CHUNK_BITS = 20;
 export const CHUNK_BYTES = 1 << CHUNK_BITS;
 export const BLOCK_BITS = 12;
 
+/** What precedes the attributes of an inode. */
 export const XATTR_HEADER_BYTES = 12;
 /** An attribute's name is stored as one of these prefixes and the rest. */
 export const XATTR_PREFIXES: readonly { readonly prefix: string; readonly index: number }[] = [
@@ -39,6 +47,7 @@ export const XATTR_PREFIXES: readonly { readonly prefix: string; readonly index:
   { prefix: "security.", index: 6 },
 ];
 
+/** The smallest multiple of `unit` that is not less than `value`. */
 export function alignUp(value: number, unit: number): number {
   return Math.ceil(value / unit) * unit;
 }

@@ -3,6 +3,7 @@ import type { FileType } from "#core/sandbox.ts";
 /** Names, link targets and attribute names are bytes: strings of one character (0 to 255) a byte, as in `latin1`. */
 export type ByteString = string;
 
+/** What every inode has. */
 export interface Attributes {
   /** Permission bits with setuid, setgid and sticky: 0 to 0o7777. */
   mode: number;
@@ -14,6 +15,7 @@ export interface Attributes {
   xattrs: ReadonlyMap<ByteString, Uint8Array> | undefined;
 }
 
+/** What an inode is, by its type. */
 export type Content =
   | { readonly type: "directory"; readonly children: Map<ByteString, Inode> }
   /** `chunks`: block addresses in the data device, one a chunk, `HOLE` for zeros. */
@@ -65,6 +67,7 @@ export function modeBits(inode: Inode): number {
   return TYPE_BITS[inode.type] | inode.attributes.mode;
 }
 
+/** The type code that directories repeat. */
 export function direntType(inode: Inode): number {
   return DIRENT_TYPES[inode.type];
 }

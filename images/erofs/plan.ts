@@ -27,6 +27,7 @@ export interface Placement {
   readonly size: number;
 }
 
+/** The whole image before a byte of it is written. */
 export interface Plan {
   readonly placements: readonly Placement[];
   readonly blocks: number;

@@ -36,7 +36,7 @@ export interface DataDevice {
 }
 
 /** More than this is no tree anyone runs, and would have to be held in memory. */
-export const MAX_METADATA_BYTES = 2 ** 30;
+const MAX_METADATA_BYTES = 2 ** 30;
 
 const INODE_IS_EXTENDED = 1;
 const FIRST_EXTRA_DEVICE = 1;

@@ -10,6 +10,7 @@ import type { Document } from "./json.ts";
 import { hostArchitecture, selectImage } from "./select.ts";
 import { spool } from "./spool.ts";
 
+/** What an image became; see `ImportedArtifact`. */
 export interface OciImport {
   readonly layers: readonly LayerDigest[];
   readonly config: ImageConfig;

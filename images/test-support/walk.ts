@@ -11,14 +11,15 @@ import {
 } from "node:fs";
 import { hasCode } from "#core/errors.ts";
 import type { FileType } from "#core/sandbox.ts";
-import { readXattrs } from "#host/sys/read-xattrs.ts";
-import { badInput, byteString, shown, type TreeEntry } from "./entry.ts";
-import type { ByteString } from "./erofs/inode.ts";
-import type { Feed } from "./layer.ts";
+import { badInput, byteString, shown, type TreeEntry } from "../entry.ts";
+import type { ByteString } from "../erofs/inode.ts";
+import type { Feed } from "../layer.ts";
+import { readXattrs } from "./read-xattrs.ts";
 
 const PIECE_BYTES = 256 * 1024;
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 
+/** How a directory is read. */
 export interface WalkOptions {
   readonly signal?: AbortSignal;
   /** Gives every file to root instead of keeping its owner. */

@@ -1,10 +1,11 @@
 import type { ArtifactKind } from "#core/sandbox.ts";
-import { EMPTY_CONFIG, type ImportedArtifact } from "./import.ts";
-import { buildLayer } from "./layer.ts";
-import { DEFAULT_LIMITS, type ImportLimits } from "./limits.ts";
-import type { LayerStore } from "./store.ts";
+import { EMPTY_CONFIG, type ImportedArtifact } from "../import.ts";
+import { buildLayer } from "../layer.ts";
+import { DEFAULT_LIMITS, type ImportLimits } from "../limits.ts";
+import type { LayerStore } from "../store.ts";
 import { type WalkOptions, walkDirectory } from "./walk.ts";
 
+/** Where the layer goes, and what it may hold. */
 export interface ImportDirectoryOptions extends WalkOptions {
   readonly store: LayerStore;
   readonly kind?: ArtifactKind;

@@ -1,0 +1,136 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { ManualClock } from "#core/clock.ts";
+import type { ArtifactKind, ImageConfig } from "#core/sandbox.ts";
+import { Catalogue, MemoryArtifactTable, type NewArtifact, SHARED_PROJECT } from "./catalogue.ts";
+import { compose } from "./compose.ts";
+import { parseLayerDigest } from "./digest.ts";
+import { formatReference, parseReference } from "./reference.ts";
+import { MAX_LAYERS } from "./stack.ts";
+
+const layer = (index: number) => parseLayerDigest(`sha256:${index.toString(16).padStart(64, "0")}`);
+
+function artifact(kind: ArtifactKind, layers: readonly number[], config: Partial<ImageConfig> = {}): NewArtifact {
+  return {
+    kind,
+    layers: layers.map(layer),
+    config: { env: {}, user: undefined, workdir: undefined, ...config },
+    sizeBytes: 1,
+    provenance: "a test",
+  };
+}
+
+function part(kind: ArtifactKind, layers: readonly number[], config: Partial<ImageConfig> = {}) {
+  return { name: `the-${kind}`, tag: "latest", ...artifact(kind, layers, config) };
+}
+
+describe("a reference", () => {
+  test("without a tag means latest", () => {
+    assert.deepEqual(parseReference("debian"), { name: "debian", tag: "latest" });
+    assert.equal(formatReference(parseReference("team/tool.kit:v1.2_x")), "team/tool.kit:v1.2_x");
+  });
+
+  test("that could be a path, an option or worse is refused", () => {
+    const bad = [
+      "",
+      "..",
+      "../x",
+      "/abs",
+      "a//b",
+      "UP",
+      "-x",
+      "a:",
+      ":b",
+      "a b",
+      "a:b:c",
+      "é",
+      "x".repeat(300),
+      "a/../b",
+    ];
+    for (const text of bad) assert.throws(() => parseReference(text), { kind: "InvalidArgument" }, text);
+  });
+});
+
+describe("the catalogue", () => {
+  test("gives a name what was put under it last", async () => {
+    const clock = new ManualClock(5);
+    const catalogue = new Catalogue(new MemoryArtifactTable(), clock);
+    await catalogue.put("p", "debian", artifact("base", [1]));
+    clock.advance(10);
+    const record = await catalogue.put("p", "debian:latest", artifact("base", [2]));
+    assert.deepEqual(await catalogue.resolve("p", "debian"), record);
+    assert.equal(record.createdAtMs, 15);
+    assert.deepEqual(await catalogue.layers(), new Set([layer(2)]));
+  });
+
+  test("gives equal artifacts equal digests, and other layers or config another one", async () => {
+    const catalogue = new Catalogue(new MemoryArtifactTable(), new ManualClock());
+    const { digest } = await catalogue.put("p", "a", artifact("base", [1], { env: { A: "1", B: "2" } }));
+    assert.equal((await catalogue.put("q", "b", artifact("base", [1], { env: { B: "2", A: "1" } }))).digest, digest);
+    assert.notEqual((await catalogue.put("p", "c", artifact("base", [1], { env: { A: "1" } }))).digest, digest);
+    assert.notEqual(
+      (await catalogue.put("p", "d", artifact("toolkit", [1], { env: { A: "1", B: "2" } }))).digest,
+      digest,
+    );
+  });
+
+  test("shows shared artifacts to every project, its own before them, and never another project's", async () => {
+    const catalogue = new Catalogue(new MemoryArtifactTable(), new ManualClock());
+    await catalogue.put(SHARED_PROJECT, "debian", artifact("base", [1]));
+    await catalogue.put(SHARED_PROJECT, "tools", artifact("toolkit", [2]));
+    await catalogue.put("mine", "debian", artifact("base", [3]));
+    await catalogue.put("mine-too", "secret", artifact("workspace", [4]));
+    assert.deepEqual((await catalogue.resolve("mine", "debian")).layers, [layer(3)]);
+    assert.deepEqual((await catalogue.resolve("other", "debian")).layers, [layer(1)]);
+    await assert.rejects(catalogue.resolve("mine", "secret"), { kind: "NotFound" });
+    assert.deepEqual(
+      (await catalogue.list("mine")).map(({ project, name }) => `${project}/${name}`),
+      ["mine/debian", "shared/tools"],
+    );
+  });
+
+  test("forgets a name, says NotFound for an unknown one, and lets nobody remove a shared one from elsewhere", async () => {
+    const catalogue = new Catalogue(new MemoryArtifactTable(), new ManualClock());
+    await catalogue.put("p", "a", artifact("base", [1]));
+    await catalogue.put(SHARED_PROJECT, "s", artifact("base", [1]));
+    await catalogue.remove("p", "a");
+    await assert.rejects(catalogue.remove("p", "a"), { kind: "NotFound" });
+    await assert.rejects(catalogue.remove("p", "s"), { kind: "NotFound" });
+    await assert.rejects(catalogue.resolve("p", "a"), { kind: "NotFound" });
+  });
+});
+
+describe("composing an environment", () => {
+  test("stacks base, workspace and toolkits, and lets later parts override earlier ones", () => {
+    const composed = compose({
+      base: part("base", [1, 2], { env: { A: "base", B: "base" }, user: "root", workdir: "/" }),
+      workspace: part("workspace", [3], { env: { B: "work" }, workdir: "/work" }),
+      toolkits: [part("toolkit", [4]), part("toolkit", [5], { env: { C: "tool" } })],
+    });
+    assert.deepEqual(composed.layers, [1, 2, 3, 4, 5].map(layer));
+    assert.deepEqual(composed.config, { env: { A: "base", B: "work", C: "tool" }, user: "root", workdir: "/work" });
+  });
+
+  test("takes a layer once, where it stands highest: an overlay refuses one directory twice", () => {
+    const composed = compose({ base: part("base", [1, 2]), workspace: part("workspace", [1, 3]), toolkits: [] });
+    assert.deepEqual(composed.layers, [2, 1, 3].map(layer));
+  });
+
+  test("refuses a part of the wrong kind by name", () => {
+    const workspace = part("workspace", [1]);
+    assert.throws(() => compose({ base: workspace, toolkits: [] }), {
+      kind: "InvalidArgument",
+      message: "the-workspace:latest is a workspace, not a base",
+    });
+    assert.throws(() => compose({ base: part("base", [1]), toolkits: [workspace] }), { kind: "InvalidArgument" });
+  });
+
+  test("refuses more layers than an overlay takes", () => {
+    const toolkits = Array.from({ length: MAX_LAYERS }, (_, index) => part("toolkit", [index + 2]));
+    assert.throws(() => compose({ base: part("base", [1]), toolkits }), {
+      kind: "InvalidArgument",
+      message: /501 layers/,
+    });
+    assert.equal(compose({ base: part("base", [1]), toolkits: toolkits.slice(1) }).layers.length, MAX_LAYERS);
+  });
+});

@@ -1,0 +1,62 @@
+import { createHash } from "node:crypto";
+import { lstatSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
+import type { LayerDigest } from "#core/sandbox.ts";
+import { mountErofs, unmountErofs } from "#host/mounts/erofs.ts";
+import type { LayerStore } from "../store.ts";
+import { run, temporaryDirectory } from "./fixtures.ts";
+import { readXattrs } from "./read-xattrs.ts";
+
+/** What can be seen of one file, as text: equal trees give equal maps. */
+export type Snapshot = ReadonlyMap<string, string>;
+
+/** Everything below a directory, by path as `latin1`. Files with several names show the first one of them. */
+export function snapshot(directory: string, options: { readonly withOwners?: boolean } = {}): Snapshot {
+  const found = new Map<string, string>();
+  const names = new Map<bigint, string>();
+  const visit = (at: Buffer, path: string): void => {
+    const stats = lstatSync(at, { bigint: true });
+    const first = stats.isDirectory() ? path : (names.get(stats.ino) ?? path);
+    names.set(stats.ino, first);
+    const xattrs = [...(readXattrs(at) ?? [])].map(([name, value]) => `${name}=${Buffer.from(value).toString("hex")}`);
+    const owner = options.withOwners === false ? "" : `${stats.uid}:${stats.gid}`;
+    const size = stats.isFile() || stats.isSymbolicLink() ? stats.size : "-";
+    const content = stats.isFile()
+      ? createHash("sha256").update(readFileSync(at)).digest("hex")
+      : stats.isSymbolicLink()
+        ? readlinkSync(at, { encoding: "latin1" })
+        : String(stats.rdev);
+    found.set(
+      path,
+      [stats.mode.toString(8), owner, size, stats.mtimeNs, stats.nlink, first, xattrs.sort(), content].join(" "),
+    );
+    if (!stats.isDirectory()) return;
+    for (const name of readdirSync(at, { encoding: "buffer" }).sort(Buffer.compare)) {
+      visit(Buffer.concat([at, Buffer.from("/"), name]), `${path}/${name.toString("latin1")}`);
+    }
+  };
+  visit(Buffer.from(directory), "");
+  return found;
+}
+
+/** Mounts a layer for the time of a test. */
+export function mounted(
+  store: LayerStore,
+  digest: LayerDigest,
+  mode: "files-first" | "loop" = "files-first",
+): { readonly path: string } & Disposable {
+  const directory = temporaryDirectory();
+  mountErofs({ ...store.paths(digest), target: directory.path }, mode);
+  return {
+    path: directory.path,
+    [Symbol.dispose]() {
+      unmountErofs(directory.path);
+      directory[Symbol.dispose]();
+    },
+  };
+}
+
+/** The independent checker's verdict: throws with its output when it finds a fault. */
+export function fsck(store: LayerStore, digest: LayerDigest): void {
+  const { metadata, data } = store.paths(digest);
+  run("fsck.erofs", `--device=${data}`, metadata);
+}
