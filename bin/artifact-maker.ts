@@ -1,4 +1,4 @@
-import type { ArtifactMaker, DebianRequest } from "#control/artifacts.ts";
+import type { ArtifactMaker, DebianRequest } from "#control/index.ts";
 import type { Clock } from "#core/clock.ts";
 import { HOST_BUSYBOX, hostBusybox } from "#images/busybox.ts";
 import type { NewArtifact } from "#images/catalogue.ts";

@@ -1,0 +1,117 @@
+import { randomInt } from "node:crypto";
+import { availableParallelism, totalmem } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { pino } from "pino";
+import { openContainerBackend } from "#backends/container/backend.ts";
+import { openControl, SqliteState } from "#control/index.ts";
+import { systemClock } from "#core/clock.ts";
+import { SandboxError } from "#core/errors.ts";
+import { parseEdgeId } from "#core/ids.ts";
+import { EDGE_DEFAULTS } from "#edge/config.ts";
+import { openEdge } from "#edge/edge.ts";
+import { openLayerMounts } from "#images/mounts.ts";
+import { openLayerStore } from "#images/store.ts";
+import { artifactMaker } from "./artifact-maker.ts";
+import type { NodeConfig } from "./config.ts";
+import { lockDataDir } from "./data-lock.ts";
+import { tokenFile } from "./places.ts";
+import { provideToken } from "./token-file.ts";
+import { VERSION } from "./version.ts";
+
+/** A node that answers. */
+export interface OpenNode {
+  readonly url: string;
+  /** Stops answering, then removes the sandboxes or leaves them to the next node. Nothing else of the node stays. */
+  close(options: { readonly keepSandboxes: boolean }): Promise<void>;
+}
+
+/** Memory that the platform and the host keep for themselves. */
+const RESERVED_MIB = 512;
+const MIB = 1024 * 1024;
+
+/** All roles in this process; what was opened is closed in reverse, whatever fails on the way. */
+export async function openNode(config: NodeConfig): Promise<OpenNode> {
+  const log = pino({ level: config.logLevel, base: null });
+  const clock = systemClock;
+  const edgeId = parseEdgeId(config.edge);
+  let keepSandboxes = true;
+  await using opened = new AsyncDisposableStack();
+  opened.use(lockDataDir(config.dataDir));
+  const store = await openLayerStore(join(config.dataDir, "images"));
+  const mounts = await openLayerMounts({ store, runDir: config.runDir });
+  opened.defer(() => {
+    if (!keepSandboxes) mounts.unmountAll();
+  });
+  const backend = opened.use(
+    await openContainerBackend({
+      edge: edgeId,
+      dataDir: config.dataDir,
+      runDir: config.runDir,
+      binaries: { cradle: built("dsec-cradle"), agent: built("dsec-agent") },
+      store,
+      mounts,
+      config,
+      log: (line) => log.info({}, line),
+    }),
+  );
+  const edge = await openEdge({ config: edgeConfig(config), backends: [backend], clock, log });
+  opened.defer(() => edge.close({ keepSandboxes }));
+  const state = opened.use(new SqliteState(join(config.dataDir, "control.db")));
+  const control = opened.use(
+    await openControl({
+      config: {
+        ...parseListen(config.listen),
+        version: VERSION,
+        defaultBackend: "container",
+        seed: randomInt(2 ** 31),
+      },
+      state,
+      nodes: [{ edge: edgeId, node: edge }],
+      maker: artifactMaker(store, clock),
+      log,
+      clock,
+    }),
+  );
+  await provideToken(control, tokenFile(config));
+  const url = await control.listen();
+  const closing = opened.move();
+  return {
+    url,
+    async close(options) {
+      ({ keepSandboxes } = options);
+      await closing.disposeAsync();
+    },
+  };
+}
+
+/** `host:port`, an IPv6 address in brackets. */
+function parseListen(listen: string): { readonly host: string; readonly port: number } {
+  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(listen);
+  const host = match?.[1] ?? match?.[2];
+  const port = Number(match?.[3]);
+  if (host === undefined || port > 65_535) {
+    throw new SandboxError("InvalidArgument", `--listen: ${JSON.stringify(listen)} is not ADDRESS:PORT`);
+  }
+  return { host, port };
+}
+
+function edgeConfig(config: NodeConfig) {
+  return {
+    ...EDGE_DEFAULTS,
+    edge: parseEdgeId(config.edge),
+    version: VERSION,
+    dataDir: join(config.dataDir, "edge"),
+    capacity: {
+      cpus: availableParallelism(),
+      memoryMiB: Math.max(1, Math.floor(totalmem() / MIB) - RESERVED_MIB),
+      sandboxes: config.maxSandboxes,
+    },
+    cpuOvercommit: config.cpuOvercommit,
+    memoryOvercommit: config.memoryOvercommit,
+  };
+}
+
+function built(name: string): string {
+  return fileURLToPath(new URL(`../.build/${name}`, import.meta.url));
+}
