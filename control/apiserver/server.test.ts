@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { createServer } from "node:net";
+import { connect, createServer } from "node:net";
 import { test } from "node:test";
 import { OPERATIONS } from "#api/index.ts";
 import { SandboxError } from "#core/errors.ts";
@@ -186,3 +186,34 @@ test("the OpenAPI document has every call, and every reference in it resolves", 
     assert.ok(json.components.schemas[name ?? ""] !== undefined, name);
   }
 });
+
+test("what is hardly HTTP is refused in the same form as everything else", async () => {
+  await using api = await rig();
+  const cases: readonly (readonly [string, number, string])[] = [
+    ["GARBAGE\r\n\r\n", 400, "InvalidArgument"],
+    ["GET /v1/%zz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 400, "InvalidArgument"],
+    ["GET /v1/sandboxes/%ff HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 400, "InvalidArgument"],
+    ["BREW /v1/x HTTP/1.1\r\nHost: x\r\n\r\n", 400, "InvalidArgument"],
+    [`GET / HTTP/1.1\r\nX: ${"x".repeat(100_000)}\r\n\r\n`, 413, "TooLarge"],
+  ];
+  for (const [text, status, kind] of cases) {
+    const reply = await exchange(api.url, text);
+    assert.match(reply, new RegExp(`^HTTP/1.1 ${status} `), text.slice(0, 60));
+    assert.equal(JSON.parse(reply.slice(reply.indexOf("\r\n\r\n"))).error.kind, kind);
+  }
+  assert.equal((await api.call("GET", "/v1/whoami")).status, 200);
+});
+
+/** Sends text on a connection of its own; what came back until its end. */
+function exchange(url: string, text: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(Number(new URL(url).port), "127.0.0.1", () => socket.write(text));
+    let reply = "";
+    socket.on("data", (chunk) => {
+      reply += chunk.toString();
+    });
+    // A reset after the reply is the server's way to stop reading what it has refused.
+    socket.on("error", (error) => (reply === "" ? reject(error) : resolve(reply)));
+    socket.on("close", () => resolve(reply));
+  });
+}

@@ -1,7 +1,8 @@
+import type { Socket } from "node:net";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { TSchema } from "typebox";
 import { OPERATIONS, type Operation, type OperationName } from "#api/index.ts";
-import { SandboxError } from "#core/errors.ts";
+import { hasCode, SandboxError } from "#core/errors.ts";
 import type { Principal } from "../iam/iam.ts";
 import { failureOf } from "./failure.ts";
 import type { Call, Handlers, Services } from "./handler.ts";
@@ -42,6 +43,8 @@ export function apiserver(services: Services): FastifyInstance {
     logger: false,
     bodyLimit: MAX_JSON_BYTES,
     forceCloseConnections: true,
+    clientErrorHandler: (error, socket) => refuseUnreadable(error, socket),
+    frameworkErrors: (error, request, reply) => fail(services, error, request, reply),
     // Queries are read with their schema, from the raw URL: paths are bytes.
     routerOptions: { querystringParser: () => ({}), maxParamLength: 1024 },
   });
@@ -147,6 +150,21 @@ function keyOf(header: string | string[] | undefined): string | undefined {
   throw new SandboxError("InvalidArgument", `the header Idempotency-Key must have 1 to ${MAX_KEY_LENGTH} characters`, {
     details: { field: "Idempotency-Key" },
   });
+}
+
+/** What is not HTTP gets the same body as every other refusal, and the connection ends: its framing is lost. */
+function refuseUnreadable(error: Error, socket: Socket): void {
+  if (!socket.writable || hasCode(error, "ECONNRESET")) {
+    socket.destroy(error);
+    return;
+  }
+  const large = hasCode(error, "HPE_HEADER_OVERFLOW");
+  const kind = large ? "TooLarge" : "InvalidArgument";
+  const refusal = new SandboxError(kind, large ? "the headers are too large" : "the request is not HTTP/1.1");
+  const { status, body } = failureOf(refusal);
+  const text = JSON.stringify(body);
+  const head = `HTTP/1.1 ${status} Refused\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(text)}`;
+  socket.end(`${head}\r\nConnection: close\r\n\r\n${text}`);
 }
 
 function fail({ log }: Services, error: unknown, request: FastifyRequest, reply: FastifyReply): void {

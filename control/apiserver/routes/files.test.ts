@@ -211,3 +211,18 @@ test("a reader that stops stalls the source, not the server's memory", async () 
   request.destroy();
   await ended.promise;
 });
+
+test("a directory whose names would fill the memory is refused, and its listing ends", async () => {
+  await using api = await rig();
+  const path = await files(api);
+  let ended = false;
+  api.node.listFiles = async function* () {
+    try {
+      for (;;) yield { ...ENTRY, name: Buffer.from("x") };
+    } finally {
+      ended = true;
+    }
+  };
+  const { status, json } = await api.call("GET", `${path}/list?path=/`);
+  assert.deepEqual([status, json.error.kind, ended], [413, "TooLarge", true]);
+});

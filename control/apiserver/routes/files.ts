@@ -1,9 +1,12 @@
 import type { FileView } from "#api/index.ts";
+import { SandboxError } from "#core/errors.ts";
 import type { FileTarget } from "#core/node.ts";
 import type { Handlers, Services } from "../handler.ts";
 import { bodyOf, sendBytes } from "../stream.ts";
 import { fileView } from "../views.ts";
 
+/** A list is one JSON value: beyond this a sandbox could fill the server's memory with names. */
+const MAX_ENTRIES = 200_000;
 const FILE_MODE = "644";
 const DIRECTORY_MODE = "755";
 
@@ -32,7 +35,10 @@ export function fileHandlers({ access }: Services): Pick<Handlers, Names> {
     async listFiles({ principal, params, query, scope: { signal } }) {
       const { id, node } = await access.reach(principal, params.id ?? "", signal);
       const entries: FileView[] = [];
-      for await (const entry of node.listFiles(id, targetOf(query), signal)) entries.push(fileView(entry));
+      for await (const entry of node.listFiles(id, targetOf(query), signal)) {
+        if (entries.length === MAX_ENTRIES) throw tooMany();
+        entries.push(fileView(entry));
+      }
       return { entries };
     },
 
@@ -46,6 +52,12 @@ export function fileHandlers({ access }: Services): Pick<Handlers, Names> {
       await node.makeDirectory(id, { ...targetOf(query), ...placeOf(query, DIRECTORY_MODE) }, signal);
     },
   };
+}
+
+function tooMany(): SandboxError {
+  return new SandboxError("TooLarge", `the directory has more than ${MAX_ENTRIES} entries`, {
+    hint: "list it with a command in the sandbox",
+  });
 }
 
 function targetOf({ path, user }: { readonly path: Uint8Array; readonly user?: string }): FileTarget {
