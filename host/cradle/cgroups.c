@@ -38,10 +38,20 @@ static int configure(int dir, const struct request *request, const struct cgroup
 	return 0;
 }
 
+static int hand_over(int dir, const struct cgroup *cgroup, int *handed_over, unsigned *count, struct fault *fault)
+{
+	int procs = openat(dir, "cgroup.procs", O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+
+	if (procs < 0)
+		return fault_set(fault, "cgroup %s: open cgroup.procs", cgroup->dir);
+	handed_over[(*count)++] = procs;
+	return 0;
+}
+
 static int make_one(const struct request *request, const struct cgroup *cgroup, struct progress *progress,
 		    int *handed_over, unsigned *count, struct fault *fault)
 {
-	int dir;
+	int dir, result;
 
 	/* Counted first: a worker that dies in between leaves one too many to remove, not one too few. */
 	progress->cgroups_made++;
@@ -52,16 +62,11 @@ static int make_one(const struct request *request, const struct cgroup *cgroup, 
 	dir = open(cgroup->dir, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (dir < 0)
 		return fault_set(fault, "cgroup %s: open", cgroup->dir);
-	if (configure(dir, request, cgroup, fault))
-		return -1;
-	if (cgroup->hand_over) {
-		handed_over[*count] = openat(dir, "cgroup.procs", O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-		if (handed_over[*count] < 0)
-			return fault_set(fault, "cgroup %s: open cgroup.procs", cgroup->dir);
-		(*count)++;
-	}
+	result = configure(dir, request, cgroup, fault);
+	if (result == 0 && cgroup->hand_over)
+		result = hand_over(dir, cgroup, handed_over, count, fault);
 	close(dir);
-	return 0;
+	return result;
 }
 
 int cgroups_make(const struct request *request, struct progress *progress, int *handed_over, unsigned *count,

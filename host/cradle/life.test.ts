@@ -3,7 +3,7 @@ import { mkdirSync, readFileSync, readlinkSync } from "node:fs";
 import { resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { AgentExit, Cradle } from "./client.ts";
-import { ask, leftovers, makeRig, type Rig, stop } from "./testdata/rig.ts";
+import { ask, childrenOf, leftovers, linkOf, makeRig, type Rig, stop } from "./testdata/rig.ts";
 
 const SANITIZED = resolve(import.meta.dirname, "../../.build/dsec-cradle-asan");
 
@@ -147,21 +147,13 @@ async function killChildren(cradle: Cradle, until: AbortSignal): Promise<number>
   const own = readlinkSync(`/proc/${cradle.pid}/exe`);
   let killed = 0;
   for (let turn = 0; !until.aborted; turn++) {
-    const children = readFileSync(`/proc/${cradle.pid}/task/${cradle.pid}/children`, "utf8").trim().split(" ");
-    const victim = Number(children[turn % children.length]);
-    if (victim > 0 && runs(victim, own)) {
+    const children = childrenOf(cradle.pid);
+    const victim = children[turn % children.length];
+    if (victim !== undefined && linkOf(`/proc/${victim}/exe`) === own) {
       process.kill(victim, "SIGKILL");
       killed++;
     }
     await new Promise((resolve) => setImmediate(resolve));
   }
   return killed;
-}
-
-function runs(pid: number, program: string): boolean {
-  try {
-    return readlinkSync(`/proc/${pid}/exe`) === program;
-  } catch {
-    return false;
-  }
 }

@@ -109,6 +109,9 @@ static int prepare(struct cradle *cradle, int argc, char **argv, struct fault *f
 	cradle->minimal_ns = minimal_make(cradle->host_ns, cradle->host_proc, fault);
 	if (cradle->minimal_ns < 0)
 		return -1;
+	cradle->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (cradle->bell < 0)
+		return fault_set(fault, "make the bell");
 	cradle->overlay_mode = overlay_probe();
 	if (argc == 3)
 		cradle->overlay_mode = strcmp(argv[2], "paths") == 0 ? OVERLAY_PATHS : OVERLAY_FD;
@@ -166,7 +169,8 @@ static void clear(int bell)
 {
 	eventfd_t rings;
 
-	eventfd_read(bell, &rings);
+	/* Nothing to read is fine: the answers are looked for either way. */
+	(void)!eventfd_read(bell, &rings);
 }
 
 /*
@@ -271,21 +275,21 @@ int main(int argc, char **argv)
 	static struct server server;
 	struct fault fault;
 	struct slots *slots;
-	int bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), deaths = block_deaths();
+	int deaths = block_deaths();
 
 	if (prepare(&cradle, argc, argv, &fault)) {
 		wire_send_failed(LINK_FD, 0, &fault);
 		return EXIT_FAULT;
 	}
-	slots = slots_new(&cradle, LINK_FD, bell);
-	if (bell < 0 || deaths < 0 || slots == NULL) {
+	slots = slots_new(&cradle, LINK_FD);
+	if (deaths < 0 || slots == NULL) {
 		fault_set(&fault, "start");
 		wire_send_failed(LINK_FD, 0, &fault);
 		return EXIT_FAULT;
 	}
 	wire_send_hello(LINK_FD, cradle.overlay_mode == OVERLAY_FD ? "fd" : "paths");
 	server.slots = slots;
-	server.bell = bell;
+	server.bell = cradle.bell;
 	server.deaths = deaths;
 	server.open = true;
 	while (server.open || !slots_empty(slots))

@@ -4,67 +4,64 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "cgroups.h"
+#include "pool.h"
 #include "wire.h"
-#include "worker.h"
 
+/* The cradle's own side of a job. */
 struct slot {
 	bool used;
-	bool answered;
-	/* The process that makes the sandbox, or that takes it down after the first one died. */
-	pid_t worker;
-	bool worker_gone;
-	bool undoing;
+	uint32_t tag;
+	/* NO_WORKER: it died. */
+	int worker;
 	bool child_gone;
 	int child_status;
-	uint32_t tag;
-	struct request request;
-	uint8_t fields[MAX_FRAME];
 };
 
 struct slots {
-	const struct cradle *cradle;
 	int link;
-	int bell;
 	unsigned used;
 	/* Where the cradle itself lives, so that agents are born there: NUL-separated directories. */
 	char home[MAX_FRAME];
 	size_t home_length;
-	struct progress *progress;
-	struct slot slot[MAX_SLOTS];
+	struct job *jobs;
+	struct pool *pool;
+	struct slot slot[MAX_JOBS];
 };
 
-struct slots *slots_new(const struct cradle *cradle, int link, int bell)
+struct slots *slots_new(const struct cradle *cradle, int link)
 {
 	struct slots *slots = calloc(1, sizeof *slots);
-	void *shared = mmap(NULL, MAX_SLOTS * sizeof(struct progress), PROT_READ | PROT_WRITE,
-			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *shared = mmap(NULL, MAX_JOBS * sizeof(struct job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (slots == NULL || shared == MAP_FAILED) {
 		free(slots);
 		return NULL;
 	}
-	slots->cradle = cradle;
 	slots->link = link;
-	slots->bell = bell;
-	slots->progress = shared;
-	return slots;
+	slots->jobs = shared;
+	slots->pool = pool_new(cradle, slots->jobs);
+	if (slots->pool != NULL)
+		return slots;
+	slots_free(slots);
+	return NULL;
 }
 
 void slots_free(struct slots *slots)
 {
-	munmap(slots->progress, MAX_SLOTS * sizeof(struct progress));
+	if (slots->pool != NULL)
+		pool_free(slots->pool);
+	munmap(slots->jobs, MAX_JOBS * sizeof(struct job));
 	free(slots);
 }
 
 bool slots_full(const struct slots *slots)
 {
-	return slots->used == MAX_SLOTS;
+	return slots->used == MAX_JOBS;
 }
 
 bool slots_empty(const struct slots *slots)
@@ -72,9 +69,9 @@ bool slots_empty(const struct slots *slots)
 	return slots->used == 0;
 }
 
-static struct progress *progress_of(const struct slots *slots, const struct slot *slot)
+static struct job *job_of(const struct slots *slots, const struct slot *slot)
 {
-	return &slots->progress[slot - slots->slot];
+	return &slots->jobs[slot - slots->slot];
 }
 
 /*
@@ -103,167 +100,26 @@ static int move_home(struct slots *slots, const struct request *request, struct 
 			return -1;
 	memcpy(slots->home, home, length);
 	slots->home_length = length;
+	pool_retire(slots->pool);
 	return 0;
 }
 
-static void ring(int bell)
-{
-	eventfd_write(bell, 1);
-}
-
-static int start(struct slots *slots, struct slot *slot, struct fault *fault)
-{
-	struct progress *progress = progress_of(slots, slot);
-	pid_t pid = fork();
-
-	if (pid < 0)
-		return fault_set(fault, "fork a worker");
-	if (pid == 0) {
-		if (slot->undoing) {
-			worker_undo(slots->cradle, &slot->request, progress);
-			atomic_store(&progress->done, true);
-		} else {
-			worker_create(slots->cradle, &slot->request, progress);
-		}
-		ring(slots->bell);
-		_exit(0);
-	}
-	slot->worker = pid;
-	slot->worker_gone = false;
-	return 0;
-}
-
-static struct slot *take(struct slots *slots, uint32_t tag)
-{
-	struct slot *slot = slots->slot;
-
-	while (slot->used)
-		slot++;
-	memset(progress_of(slots, slot), 0, sizeof(struct progress));
-	memset(slot, 0, offsetof(struct slot, request));
-	slot->used = true;
-	slot->tag = tag;
-	slots->used++;
-	return slot;
-}
-
-static void give_back(struct slots *slots, struct slot *slot)
-{
-	slot->used = false;
-	slots->used--;
-}
-
-void slots_create(struct slots *slots, uint32_t tag, const uint8_t *fields, size_t length)
-{
-	struct slot *slot = take(slots, tag);
-	struct fault fault;
-
-	memcpy(slot->fields, fields, length);
-	if (request_parse(slot->fields, length, &slot->request, &fault) || move_home(slots, &slot->request, &fault) ||
-	    start(slots, slot, &fault)) {
-		wire_send_failed(slots->link, tag, &fault);
-		give_back(slots, slot);
-	}
-}
-
-void slots_cancel(struct slots *slots, uint32_t tag)
-{
-	for (struct slot *slot = slots->slot; slot < slots->slot + MAX_SLOTS; slot++)
-		if (slot->used && slot->tag == tag)
-			atomic_store(&progress_of(slots, slot)->cancelled, true);
-}
-
-void slots_cancel_all(struct slots *slots)
-{
-	for (struct slot *slot = slots->slot; slot < slots->slot + MAX_SLOTS; slot++)
-		if (slot->used)
-			atomic_store(&progress_of(slots, slot)->cancelled, true);
-}
-
-/* True when no process of a failed create is left. */
-static bool is_clean(const struct slots *slots, const struct slot *slot)
-{
-	return slot->worker_gone && (progress_of(slots, slot)->child == 0 || slot->child_gone);
-}
-
-/* A success is told at once, a failure when nothing of it is left. */
-static void answer(struct slots *slots, struct slot *slot)
-{
-	const struct progress *progress = progress_of(slots, slot);
-
-	if (progress->fault.error == 0)
-		wire_send_created(slots->link, slot->tag, progress->child);
-	else if (is_clean(slots, slot))
-		wire_send_failed(slots->link, slot->tag, &progress->fault);
-	else
-		return;
-	slot->answered = true;
-}
-
-/* A slot ends with its worker, and so late that a death of an unknown child is always that of an agent the peer knows. */
-static void settle(struct slots *slots, struct slot *slot)
-{
-	const struct progress *progress = progress_of(slots, slot);
-
-	if (!slot->answered || !slot->worker_gone)
-		return;
-	if (progress->fault.error == 0 && slot->child_gone)
-		wire_send_exit(slots->link, progress->child, slot->child_status);
-	give_back(slots, slot);
-}
-
-/* Its worker died without a word (killed by hand, or the host had no memory left): takes its place. */
-static void rescue(struct slots *slots, struct slot *slot)
-{
-	struct progress *progress = progress_of(slots, slot);
-	struct fault fault;
-
-	if (progress->child != 0 && !slot->child_gone) {
-		kill(progress->child, SIGKILL);
-		return;
-	}
-	errno = ECHILD;
-	fault_set(&progress->fault, "the worker died");
-	slot->undoing = true;
-	if (start(slots, slot, &fault)) {
-		/* Not even a fork is possible: do it here, at the price of a pause. */
-		worker_undo(slots->cradle, &slot->request, progress);
-		atomic_store(&progress->done, true);
-	}
-}
-
-static void advance(struct slots *slots, struct slot *slot)
-{
-	const struct progress *progress = progress_of(slots, slot);
-
-	if (slot->worker_gone && !slot->answered && !atomic_load(&progress->done))
-		rescue(slots, slot);
-	if (!slot->answered && atomic_load(&progress->done))
-		answer(slots, slot);
-	settle(slots, slot);
-}
-
-void slots_answer(struct slots *slots)
-{
-	for (struct slot *slot = slots->slot; slot < slots->slot + MAX_SLOTS; slot++)
-		if (slot->used)
-			advance(slots, slot);
-}
-
-/* True when the dead process belongs to a create under way. */
+/* True when the dead process was a worker or belongs to a create under way. */
 static bool note_death(struct slots *slots, pid_t pid, int status)
 {
-	for (struct slot *slot = slots->slot; slot < slots->slot + MAX_SLOTS; slot++) {
-		if (slot->used && !slot->worker_gone && slot->worker == pid) {
-			slot->worker_gone = true;
-			return true;
-		}
-		if (slot->used && !slot->child_gone && progress_of(slots, slot)->child == pid) {
+	int job;
+
+	if (pool_bury(slots->pool, pid, &job)) {
+		if (job != NO_JOB)
+			slots->slot[job].worker = NO_WORKER;
+		return true;
+	}
+	for (struct slot *slot = slots->slot; slot < slots->slot + MAX_JOBS; slot++)
+		if (slot->used && !slot->child_gone && job_of(slots, slot)->progress.child == pid) {
 			slot->child_gone = true;
 			slot->child_status = status;
 			return true;
 		}
-	}
 	return false;
 }
 
@@ -277,6 +133,128 @@ static bool collect(struct slots *slots, pid_t which)
 	return pid > 0;
 }
 
+/* True when there was any. */
+static bool collect_dead(struct slots *slots)
+{
+	bool any = false;
+
+	while (collect(slots, -1))
+		any = true;
+	return any;
+}
+
+static int start(struct slots *slots, struct slot *slot, struct fault *fault)
+{
+	int job = (int)(slot - slots->slot);
+
+	slot->worker = pool_start(slots->pool, job);
+	/* Dead workers keep their places until they are collected. */
+	if (slot->worker == NO_WORKER && collect_dead(slots))
+		slot->worker = pool_start(slots->pool, job);
+	return slot->worker == NO_WORKER ? fault_set(fault, "find a worker") : 0;
+}
+
+static struct slot *take(struct slots *slots, uint32_t tag)
+{
+	struct slot *slot = slots->slot;
+
+	while (slot->used)
+		slot++;
+	memset(&job_of(slots, slot)->progress, 0, sizeof(struct progress));
+	job_of(slots, slot)->undo = false;
+	*slot = (struct slot){ .used = true, .tag = tag, .worker = NO_WORKER };
+	slots->used++;
+	return slot;
+}
+
+static void give_back(struct slots *slots, struct slot *slot)
+{
+	if (slot->worker != NO_WORKER)
+		pool_release(slots->pool, slot->worker);
+	slot->used = false;
+	slots->used--;
+}
+
+void slots_create(struct slots *slots, uint32_t tag, const uint8_t *fields, size_t length)
+{
+	struct slot *slot = take(slots, tag);
+	struct job *job = job_of(slots, slot);
+	struct fault fault;
+
+	memcpy(job->fields, fields, length);
+	if (request_parse(job->fields, length, &job->request, &fault) || move_home(slots, &job->request, &fault) ||
+	    start(slots, slot, &fault)) {
+		wire_send_failed(slots->link, tag, &fault);
+		give_back(slots, slot);
+	}
+}
+
+void slots_cancel(struct slots *slots, uint32_t tag)
+{
+	for (struct slot *slot = slots->slot; slot < slots->slot + MAX_JOBS; slot++)
+		if (slot->used && slot->tag == tag)
+			atomic_store(&job_of(slots, slot)->progress.cancelled, true);
+}
+
+void slots_cancel_all(struct slots *slots)
+{
+	for (struct slot *slot = slots->slot; slot < slots->slot + MAX_JOBS; slot++)
+		if (slot->used)
+			atomic_store(&job_of(slots, slot)->progress.cancelled, true);
+}
+
+/*
+ * A success is told at once, a failure when its child is collected. A death of a child that no slot knows is therefore always
+ * that of an agent that the peer knows.
+ */
+static void answer(struct slots *slots, struct slot *slot)
+{
+	const struct progress *progress = &job_of(slots, slot)->progress;
+	bool failed = progress->fault.error != 0;
+
+	if (failed && progress->child != 0 && !slot->child_gone)
+		return;
+	if (failed)
+		wire_send_failed(slots->link, slot->tag, &progress->fault);
+	else
+		wire_send_created(slots->link, slot->tag, progress->child);
+	if (!failed && slot->child_gone)
+		wire_send_exit(slots->link, progress->child, slot->child_status);
+	give_back(slots, slot);
+}
+
+/* Its worker died without a word (killed by hand, or the host had no memory left): another takes the create back. */
+static void rescue(struct slots *slots, struct slot *slot)
+{
+	struct job *job = job_of(slots, slot);
+	struct fault ignored;
+
+	if (job->progress.child != 0 && !slot->child_gone) {
+		kill(job->progress.child, SIGKILL);
+		return;
+	}
+	errno = ECHILD;
+	fault_set(&job->progress.fault, "the worker died");
+	job->undo = true;
+	/* When not even a fork is possible, the next death or bell tries again. */
+	start(slots, slot, &ignored);
+}
+
+static void advance(struct slots *slots, struct slot *slot)
+{
+	if (atomic_load(&job_of(slots, slot)->progress.done))
+		answer(slots, slot);
+	else if (slot->worker == NO_WORKER)
+		rescue(slots, slot);
+}
+
+void slots_answer(struct slots *slots)
+{
+	for (struct slot *slot = slots->slot; slot < slots->slot + MAX_JOBS; slot++)
+		if (slot->used)
+			advance(slots, slot);
+}
+
 void slots_collect(struct slots *slots, pid_t pid)
 {
 	collect(slots, pid);
@@ -285,7 +263,6 @@ void slots_collect(struct slots *slots, pid_t pid)
 
 void slots_collect_all(struct slots *slots)
 {
-	while (collect(slots, -1))
-		;
+	collect_dead(slots);
 	slots_answer(slots);
 }

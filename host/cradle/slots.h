@@ -1,22 +1,21 @@
 #ifndef CRADLE_SLOTS_H
 #define CRADLE_SLOTS_H
 
-#include "cradle.h"
-#include "request.h"
+#include <stddef.h>
+#include <stdint.h>
 
-/* Creates under way at once. More wait in the socket: the sender feels it as back-pressure. */
-enum { MAX_SLOTS = 64 };
+#include "cradle.h"
 
 struct slots;
 
-/* `link` takes the replies, `bell` is an eventfd that workers ring when they are done. NULL with errno when memory lacks. */
-struct slots *slots_new(const struct cradle *cradle, int link, int bell);
+/* `link` takes the replies. NULL with errno when memory lacks. */
+struct slots *slots_new(const struct cradle *cradle, int link);
 void slots_free(struct slots *slots);
 
 bool slots_full(const struct slots *slots);
 bool slots_empty(const struct slots *slots);
 
-/* Starts a worker for a CREATE. `frame` is copied. Whatever goes wrong is answered under `tag`. */
+/* Gives a CREATE to a worker. `frame` is copied. Whatever goes wrong is answered under `tag`. */
 void slots_create(struct slots *slots, uint32_t tag, const uint8_t *fields, size_t length);
 
 /* Asks the worker of `tag` to give up. No effect once it is done. */

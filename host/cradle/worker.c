@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mount.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
@@ -78,21 +79,23 @@ static int make_socket(struct work *w, struct fault *fault)
 {
 	const char *path = w->request->socket_path, *name;
 	int dir = open_parent(path, &name);
+	bool bound;
 
 	if (dir < 0)
 		return fault_set(fault, "socket %s: open its directory", path);
 	w->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	umask(0177);
 	/* Noted first, as with cgroups: a worker may die in between. */
 	w->progress->socket_bound = true;
-	if (w->listener < 0 || bind_in(dir, name, w->listener)) {
+	umask(0177);
+	bound = w->listener >= 0 && bind_in(dir, name, w->listener) == 0;
+	if (!bound) {
 		w->progress->socket_bound = false;
 		fault_set(fault, "socket %s: bind", path);
-		close(dir);
-		return -1;
 	}
 	umask(022);
 	close(dir);
+	if (!bound)
+		return -1;
 	return listen(w->listener, 16) ? fault_set(fault, "socket %s: listen", path) : 0;
 }
 
@@ -106,12 +109,12 @@ static int make_child(struct work *w, struct fault *fault)
 	int pair[2];
 	long pid;
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-		return fault_set(fault, "make the worker's socket pair");
-	w->sync = pair[0];
 	/* The child copies the namespace it is cloned from: the small one, never the host's. */
 	if (setns(w->cradle->minimal_ns, CLONE_NEWNS))
 		return fault_set(fault, "enter the minimal namespace");
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return fault_set(fault, "make the worker's socket pair");
+	w->sync = pair[0];
 	pid = syscall(SYS_clone3, &args, sizeof args);
 	if (pid == 0) {
 		struct inheritance inheritance = { w->listener, w->cgroups, w->cgroup_count, pair[1] };
@@ -224,29 +227,76 @@ static int build(struct work *w, struct fault *fault)
 	return make_root(w, fault) || await_agent(w, fault) ? -1 : 0;
 }
 
-void worker_undo(const struct cradle *cradle, const struct request *request, struct progress *progress)
+static void take_down(const struct request *request, struct progress *progress)
 {
-	/* Paths of a request are the host's; the worker may be anywhere by now. */
-	if (setns(cradle->host_ns, CLONE_NEWNS))
-		return;
 	if (progress->socket_bound)
 		unlink(request->socket_path);
 	progress->socket_bound = false;
 	cgroups_remove(request, progress);
 }
 
+/* Paths of a request are the host's; a worker may be anywhere after a create. One that cannot return is of no more use. */
+static void return_to_host(const struct cradle *cradle)
+{
+	if (setns(cradle->host_ns, CLONE_NEWNS))
+		_exit(1);
+}
+
+static void tell(const struct cradle *cradle, struct progress *progress)
+{
+	atomic_store(&progress->done, true);
+	eventfd_write(cradle->bell, 1);
+}
+
+void worker_undo(const struct cradle *cradle, const struct request *request, struct progress *progress)
+{
+	take_down(request, progress);
+	tell(cradle, progress);
+}
+
+static void close_open(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+static void close_all(struct work *w)
+{
+	const int fds[] = { w->listener, w->child, w->sync, w->user_ns, w->root, w->parts.writable };
+
+	for (size_t at = 0; at < sizeof fds / sizeof *fds; at++)
+		close_open(fds[at]);
+	for (unsigned at = 0; at < w->parts.layer_count; at++)
+		close_open(w->parts.layers[at]);
+	for (unsigned at = 0; at < w->cgroup_count; at++)
+		close_open(w->cgroups[at]);
+}
+
+static void kill_child(const struct work *w)
+{
+	if (w->child < 0)
+		return;
+	pidfd_send_signal(w->child, SIGKILL, NULL, 0);
+	is_gone(w->child, KILL_WAIT_MS);
+}
+
 void worker_create(const struct cradle *cradle, const struct request *request, struct progress *progress)
 {
 	struct fault fault = { 0 };
-	struct work work = { .cradle = cradle, .request = request, .progress = progress, .child = -1 };
+	struct work work = {
+		.cradle = cradle, .request = request, .progress = progress, .parts = { .writable = -1 },
+		.listener = -1, .child = -1, .sync = -1, .user_ns = -1, .root = -1,
+	};
 
-	if (build(&work, &fault)) {
-		if (work.child >= 0) {
-			pidfd_send_signal(work.child, SIGKILL, NULL, 0);
-			is_gone(work.child, KILL_WAIT_MS);
-		}
-		worker_undo(cradle, request, progress);
+	if (build(&work, &fault) == 0) {
+		tell(cradle, progress);
+		return_to_host(cradle);
+	} else {
+		kill_child(&work);
+		return_to_host(cradle);
+		take_down(request, progress);
+		progress->fault = fault;
+		tell(cradle, progress);
 	}
-	progress->fault = fault;
-	atomic_store(&progress->done, true);
+	close_all(&work);
 }

@@ -6,6 +6,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  readlinkSync,
   rmdirSync,
   rmSync,
   writeFileSync,
@@ -73,9 +74,28 @@ export function makeRig(): Rig {
 
 /** Everything of these requests that the node still has: processes, cgroups, sockets. Empty when nothing is left. */
 export function leftovers(cradle: Cradle, requests: readonly CradleRequest[]): readonly string[] {
-  const children = readFileSync(`/proc/${cradle.pid}/task/${cradle.pid}/children`, "utf8").trim();
   const paths = requests.flatMap((request) => [request.socketPath, ...request.cgroups.map((cgroup) => cgroup.dir)]);
-  return [...(children === "" ? [] : [`processes ${children}`]), ...paths.filter((path) => existsSync(path))];
+  return [...inSandboxes(cradle).map((pid) => `process ${pid}`), ...paths.filter((path) => existsSync(path))];
+}
+
+/** The launcher's children that are no workers: those have the user namespace of the host. */
+function inSandboxes(cradle: Cradle): readonly number[] {
+  const host = readlinkSync("/proc/self/ns/user");
+  return childrenOf(cradle.pid).filter((pid) => linkOf(`/proc/${pid}/ns/user`) !== host);
+}
+
+/** Direct children of a process. */
+export function childrenOf(pid: number): readonly number[] {
+  return (readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").match(/\d+/g) ?? []).map(Number);
+}
+
+/** Where a link of `/proc` points; `undefined` when the process is gone. */
+export function linkOf(path: string): string | undefined {
+  try {
+    return readlinkSync(path);
+  } catch {
+    return undefined;
+  }
 }
 
 /** Sends one line to the agent of a sandbox, returns its whole answer. */

@@ -1,0 +1,156 @@
+#include "pool.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "worker.h"
+
+struct worker {
+	/* 0: none. */
+	pid_t pid;
+	/* The cradle's end of a socket pair; a message is the number of a job. -1: the worker is on its way out. */
+	int orders;
+	int job;
+};
+
+struct pool {
+	const struct cradle *cradle;
+	struct job *jobs;
+	struct worker workers[MAX_JOBS];
+};
+
+struct pool *pool_new(const struct cradle *cradle, struct job *jobs)
+{
+	struct pool *pool = calloc(1, sizeof *pool);
+
+	if (pool == NULL)
+		return NULL;
+	pool->cradle = cradle;
+	pool->jobs = jobs;
+	return pool;
+}
+
+/* Its place stays taken until the cradle has seen its death. */
+static void dismiss(struct worker *worker)
+{
+	if (worker->orders >= 0)
+		close(worker->orders);
+	worker->orders = -1;
+	worker->job = NO_JOB;
+}
+
+void pool_free(struct pool *pool)
+{
+	for (int at = 0; at < MAX_JOBS; at++)
+		if (pool->workers[at].pid != 0)
+			dismiss(&pool->workers[at]);
+	free(pool);
+}
+
+static bool is_idle(const struct worker *worker)
+{
+	return worker->pid != 0 && worker->orders >= 0 && worker->job == NO_JOB;
+}
+
+/* The life of a worker. It ends with the cradle, which is when nobody holds the other end of `orders`. */
+static _Noreturn void work(const struct pool *pool, int orders)
+{
+	uint8_t number;
+
+	/* Copies of the ends of other workers would keep those alive. */
+	for (int at = 0; at < MAX_JOBS; at++)
+		if (pool->workers[at].pid != 0 && pool->workers[at].orders >= 0)
+			close(pool->workers[at].orders);
+	while (recv(orders, &number, 1, 0) == 1) {
+		struct job *job = &pool->jobs[number];
+
+		if (job->undo)
+			worker_undo(pool->cradle, &job->request, &job->progress);
+		else
+			worker_create(pool->cradle, &job->request, &job->progress);
+	}
+	_exit(0);
+}
+
+static int hire(struct pool *pool, struct worker *worker)
+{
+	int pair[2];
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return -1;
+	pid = fork();
+	if (pid == 0) {
+		close(pair[0]);
+		work(pool, pair[1]);
+	}
+	close(pair[1]);
+	if (pid < 0) {
+		close(pair[0]);
+		return -1;
+	}
+	*worker = (struct worker){ .pid = pid, .orders = pair[0], .job = NO_JOB };
+	return 0;
+}
+
+/* An idle worker, else a free place for one; there are as many places as jobs. */
+static struct worker *choose(struct pool *pool)
+{
+	struct worker *vacant = NULL;
+
+	for (struct worker *worker = pool->workers; worker < pool->workers + MAX_JOBS; worker++) {
+		if (is_idle(worker))
+			return worker;
+		if (worker->pid == 0 && vacant == NULL)
+			vacant = worker;
+	}
+	return vacant;
+}
+
+int pool_start(struct pool *pool, int job)
+{
+	uint8_t number = (uint8_t)job;
+
+	/* An idle worker may have died unseen: then the next one. */
+	for (int attempt = 0; attempt <= MAX_JOBS; attempt++) {
+		struct worker *worker = choose(pool);
+
+		if (worker == NULL) {
+			errno = EAGAIN;
+			return NO_WORKER;
+		}
+		if (worker->pid == 0 && hire(pool, worker))
+			return NO_WORKER;
+		worker->job = job;
+		if (send(worker->orders, &number, 1, MSG_NOSIGNAL) == 1)
+			return (int)(worker - pool->workers);
+		dismiss(worker);
+	}
+	return NO_WORKER;
+}
+
+void pool_release(struct pool *pool, int worker)
+{
+	pool->workers[worker].job = NO_JOB;
+}
+
+bool pool_bury(struct pool *pool, pid_t pid, int *job)
+{
+	for (struct worker *worker = pool->workers; worker < pool->workers + MAX_JOBS; worker++)
+		if (worker->pid == pid) {
+			*job = worker->job;
+			dismiss(worker);
+			worker->pid = 0;
+			return true;
+		}
+	return false;
+}
+
+void pool_retire(struct pool *pool)
+{
+	for (struct worker *worker = pool->workers; worker < pool->workers + MAX_JOBS; worker++)
+		if (is_idle(worker))
+			dismiss(worker);
+}
