@@ -79,7 +79,7 @@ static void on_signals(struct agent *a) {
 	}
 }
 
-static void on_task_event(struct agent *a, enum source source, struct task *task) {
+static void on_task_event(struct agent *a, enum source source, struct task *task, uint32_t events) {
 	switch (source) {
 	case ON_REPORT:
 		task_reported(a, task);
@@ -89,7 +89,7 @@ static void on_task_event(struct agent *a, enum source source, struct task *task
 		break;
 	case ON_STDOUT:
 	case ON_STDERR:
-		stream_event(a, &task->streams[source - ON_STDOUT]);
+		stream_event(a, &task->streams[source - ON_STDOUT], (events & EPOLLHUP) != 0);
 		break;
 	default:
 		break;
@@ -117,7 +117,8 @@ static void on_event(struct agent *a, const struct epoll_event *event) {
 		struct task *task = &a->tasks[event->data.u64 & 0xffffffffu];
 		uint32_t generation = (uint32_t)(event->data.u64 >> 32) & 0xffffffu;
 		/* The slot may have changed hands since the kernel made the event. */
-		if (task->state != TASK_FREE && (task->generation & 0xffffffu) == generation) on_task_event(a, source, task);
+		if (task->state == TASK_FREE || (task->generation & 0xffffffu) != generation) break;
+		on_task_event(a, source, task, event->events);
 	}
 	}
 }

@@ -42,7 +42,8 @@ struct stream {
 	struct link readable; /* on agent.readable while the pipe may hold bytes and the window has room */
 	int fd;               /* -1: nobody in the sandbox holds the other end, or the task is not started */
 	bool stalled;         /* the window was full when the pipe may have held bytes */
-	bool ended;
+	bool hung_up;         /* nobody will write any more */
+	bool ended;           /* and everything was read */
 	bool resumed; /* this connection has said from where it wants the stream */
 	bool eof_sent;
 	uint8_t *ring;
@@ -208,7 +209,7 @@ void tasks_detach(struct agent *agent);
 
 /* stream.c */
 void stream_read(struct agent *agent, struct task *task, struct stream *stream);
-void stream_event(struct agent *agent, struct stream *stream);
+void stream_event(struct agent *agent, struct stream *stream, bool hung_up);
 /* False: the offset is not the edge's to acknowledge. */
 bool stream_acknowledge(struct agent *agent, struct task *task, int which, uint64_t offset);
 void stream_close(struct stream *stream);

@@ -23,8 +23,9 @@ void stream_mark(struct stream *stream) {
 	stream->mark = stream->to + (uint64_t)(held > 0 ? held : 0);
 }
 
-void stream_event(struct agent *agent, struct stream *stream) {
+void stream_event(struct agent *agent, struct stream *stream, bool hung_up) {
 	if (stream->fd < 0) return;
+	if (hung_up) stream->hung_up = true;
 	if (stream->to - stream->from == OUTPUT_WINDOW) {
 		stream->stalled = true;
 	} else {
@@ -60,8 +61,11 @@ void stream_read(struct agent *agent, struct task *task, struct stream *stream) 
 		close_fd(&stream->fd);
 	} else {
 		stream->to += (uint64_t)got;
-		/* A full read may have left some; after a short one the pipe was empty and will announce itself. */
-		if ((size_t)got == room) list_append(&agent->readable, &stream->readable);
+		/*
+		 * A full read may have left some; after a short one the pipe was empty and announces the next bytes. Its end is
+		 * announced once, perhaps together with the last bytes: from then on it is read to the end.
+		 */
+		if ((size_t)got == room || stream->hung_up) list_append(&agent->readable, &stream->readable);
 	}
 	task_due(agent, task);
 }
@@ -170,7 +174,10 @@ bool input_take(struct agent *agent, struct task *task, uint64_t offset, const u
 	uint32_t skip = known < size ? (uint32_t)known : size;
 	bytes += skip;
 	size -= skip;
-	if (input->received - input->written + size > INPUT_WINDOW) return false;
+	if (input->received - input->written + size > INPUT_WINDOW) {
+		answer(agent, task, STDIN_GAP);
+		return true;
+	}
 	if (input->closing || input->received > INT64_MAX) size = 0;
 	if (input->written == input->received) {
 		uint32_t taken = write_input(input, bytes, size);

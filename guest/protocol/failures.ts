@@ -1,0 +1,146 @@
+import { constants } from "node:os";
+import { getSystemErrorName } from "node:util";
+import { type ErrorKind, SandboxError } from "#core/errors.ts";
+import type { TaskEnd } from "#core/guest.ts";
+import { getOffset, malformed } from "./frames.ts";
+
+/** What the agent says of ends and failures, as the types of core. */
+
+const SIGNAL_NAMES: ReadonlyMap<number, string> = new Map(
+  Object.entries(constants.signals)
+    // Synonyms (SIGIOT, SIGPOLL) come after the usual name and must not replace it.
+    .reverse()
+    .map(([name, number]) => [number, name]),
+);
+const SIGRTMIN = 34;
+const CAUSES = ["exited", "signaled", "timeout"] as const;
+
+/** `SIGKILL`, …, and `SIGRTMIN+3` for those without a name of their own. */
+export function signalName(signal: number): string {
+  return SIGNAL_NAMES.get(signal) ?? (signal >= SIGRTMIN ? `SIGRTMIN+${signal - SIGRTMIN}` : `SIG${signal}`);
+}
+
+/** The 28 bytes that tell how a leader ended; `cause` comes in the frame's flag. */
+export function decodeEnd(causeCode: number, payload: Buffer, at: number): TaskEnd {
+  const cause = CAUSES[causeCode];
+  if (cause === undefined) throw malformed(`an unknown cause ${causeCode}`);
+  const value = payload.readInt32LE(at);
+  return {
+    cause,
+    code: value >= 0 ? value : undefined,
+    signal: value < 0 ? signalName(-value) : undefined,
+    wallMs: getOffset(payload, at + 4) / 1000,
+    cpuMs: getOffset(payload, at + 12) / 1000,
+    maxRssKiB: getOffset(payload, at + 20),
+  };
+}
+
+const STAGES: ReadonlyMap<number, string> = new Map([
+  [1, "request"],
+  [2, "limit"],
+  [3, "confine"],
+  [4, "spawn"],
+  [5, "setup"],
+  [6, "user"],
+  [7, "rlimit"],
+  [8, "cwd"],
+  [9, "exec"],
+  [10, "interpreter"],
+  [11, "duplicate"],
+]);
+const LIMIT_CODES: ReadonlySet<string> = new Set([
+  "EAGAIN",
+  "ENOMEM",
+  "EMFILE",
+  "ENFILE",
+  "ENOSPC",
+  "EDQUOT",
+  "ETOOMANYREFS",
+]);
+
+/** The typed error of a start that failed at `stage` with `errno`. */
+export function startFailure(stageCode: number, errno: number): SandboxError {
+  const stage = STAGES.get(stageCode) ?? `stage ${stageCode}`;
+  const code = errno > 0 ? (nameOf(errno) ?? `errno ${errno}`) : "no errno";
+  const { kind, message, hint } = describe(stage, code);
+  return new SandboxError(kind, message, { details: { stage, code }, ...(hint === undefined ? {} : { hint }) });
+}
+
+interface Description {
+  readonly kind: ErrorKind;
+  readonly message: string;
+  readonly hint?: string;
+}
+
+function describe(stage: string, code: string): Description {
+  switch (stage) {
+    case "exec":
+      return describeExec(code);
+    case "interpreter":
+      return {
+        kind: "CommandNotExecutable",
+        message: "the program's interpreter does not exist in the sandbox",
+        hint: "check its first line, or the loader it was linked for",
+      };
+    case "cwd":
+      return {
+        kind: "InvalidArgument",
+        message: `the working directory cannot be entered (${code})`,
+        hint: "name a directory that exists in the sandbox and that the user may enter",
+      };
+    case "user":
+      return {
+        kind: "InvalidArgument",
+        message: code === "ENOENT" ? "the sandbox has no such user or group" : `the user cannot be taken on (${code})`,
+        hint: "name a user of the image's /etc/passwd, or give numbers: uid or uid:gid",
+      };
+    case "duplicate":
+      return { kind: "AlreadyExists", message: "the agent has a task of this number" };
+    case "request":
+      return { kind: "InvalidArgument", message: "the agent does not understand the task" };
+    case "rlimit":
+      return {
+        kind: "FailedPrecondition",
+        message: `a resource limit of the sandbox cannot be set (${code})`,
+        hint: "hard limits cannot be above those of the node",
+      };
+    default:
+      return describeRefusal(code);
+  }
+}
+
+function describeExec(code: string): Description {
+  if (code === "ENOENT" || code === "ENOTDIR") {
+    return {
+      kind: "CommandNotFound",
+      message: "the program does not exist in the sandbox",
+      hint: "give its full path, or a PATH that contains it",
+    };
+  }
+  if (code === "E2BIG") {
+    return {
+      kind: "InvalidArgument",
+      message: "arguments and environment are larger than the kernel takes",
+      hint: "pass the data in a file or on stdin",
+    };
+  }
+  if (LIMIT_CODES.has(code)) return describeRefusal(code);
+  return { kind: "CommandNotExecutable", message: `the program cannot be run (${code})` };
+}
+
+function describeRefusal(code: string): Description {
+  if (!LIMIT_CODES.has(code)) return { kind: "Internal", message: `the agent could not start a process (${code})` };
+  return {
+    kind: "SandboxLimit",
+    message: `the sandbox has no room for another process (${code})`,
+    hint: "wait for commands to end, or create it with more memory or pids",
+  };
+}
+
+function nameOf(errno: number): string | undefined {
+  try {
+    return getSystemErrorName(-errno);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,356 @@
+import { connect } from "node:net";
+import type { Duplex } from "node:stream";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import type { GuestHello, GuestLink, TaskReport, TaskSink, TaskSpec } from "#core/guest.ts";
+import type { OutputStream } from "#core/sandbox.ts";
+import { decodeEnd } from "./failures.ts";
+import {
+  FRAME,
+  FRAME_HEADER_BYTES,
+  type Frame,
+  FrameDecoder,
+  getOffset,
+  malformed,
+  newFrame,
+  PROTOCOL_VERSION,
+  putOffset,
+} from "./frames.ts";
+import { type InputChannel, InputSender } from "./input.ts";
+import { encodeStart } from "./start.ts";
+import { streamCode, TaskFollower } from "./task.ts";
+
+const OFFSET_BYTES = 8;
+/** An offset that means "wherever the agent is". */
+const ANY_OFFSET = Buffer.alloc(OFFSET_BYTES, 0xff);
+/** The flag of a TASK whose leader has not ended. */
+const LIVE = 255;
+const START_OF_STREAMS: Readonly<Record<OutputStream, number>> = { stdout: 0, stderr: 0 };
+
+/**
+ * Reaches the agent that listens at `path`. Rejects with `SandboxLost` when nobody does, with `FailedPrecondition` when it
+ * speaks another version, with the signal's reason when that fires first.
+ */
+export async function connectUnix(path: string, signal: AbortSignal): Promise<GuestLink> {
+  signal.throwIfAborted();
+  const socket = connect({ path });
+  try {
+    await new Promise<void>((resolve, reject) => {
+      socket.once("connect", resolve);
+      socket.once("error", reject);
+    });
+  } catch (error) {
+    socket.destroy();
+    if (hasCode(error, "ENOENT", "ECONNREFUSED")) {
+      throw new SandboxError("SandboxLost", "no agent listens for the sandbox", { cause: error });
+    }
+    throw new SandboxError("Unavailable", "the agent cannot be reached", { cause: error });
+  }
+  return openLink(socket, signal);
+}
+
+/** Speaks the protocol over any byte stream to an agent. Owns the stream from here on, also when it rejects. */
+export function openLink(stream: Duplex, signal: AbortSignal): Promise<GuestLink> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => {
+      stream.destroy();
+      reject(signal.reason);
+    };
+    const settled = (): void => signal.removeEventListener("abort", abort);
+    const link = new AgentLink(stream, (greeted) => {
+      settled();
+      resolve(greeted);
+    });
+    void link.closed.then(() => {
+      settled();
+      reject(link.failure ?? connectionLost());
+    });
+    if (signal.aborted) abort();
+    else signal.addEventListener("abort", abort, { once: true });
+  });
+}
+
+interface Listing {
+  readonly reports: TaskReport[];
+  readonly resolve: (reports: readonly TaskReport[]) => void;
+  readonly reject: (error: Error) => void;
+}
+
+interface Ping {
+  readonly timer: NodeJS.Timeout;
+  readonly resolve: () => void;
+  readonly reject: (error: Error) => void;
+}
+
+class AgentLink implements GuestLink {
+  readonly closed: Promise<void>;
+  /** What the agent did wrong, when that is why the link closed. */
+  failure: SandboxError | undefined;
+  readonly #stream: Duplex;
+  readonly #onGreeted: (link: AgentLink) => void;
+  readonly #tasks = new Map<number, TaskFollower>();
+  readonly #pings = new Map<number, Ping>();
+  /** The first is under way at the agent; the others wait for its end. */
+  readonly #listings: Listing[] = [];
+  #hello: GuestHello | undefined;
+  #inputWindowBytes = 0;
+  #lastPing = 0;
+  #open = true;
+
+  constructor(stream: Duplex, onGreeted: (link: AgentLink) => void) {
+    this.#stream = stream;
+    this.#onGreeted = onGreeted;
+    const decoder = new FrameDecoder((frame) => this.#take(frame));
+    stream.on("data", (chunk: Buffer) => this.#receive(decoder, chunk));
+    // A lost connection is the end of the link, not an error of its own: `closed` tells.
+    stream.on("error", () => stream.destroy());
+    stream.on("end", () => stream.destroy());
+    this.closed = new Promise((resolve) => {
+      stream.once("close", () => {
+        this.#lose();
+        resolve();
+      });
+    });
+    const frame = newFrame(FRAME.hello, 0, 0, 4);
+    frame.writeUInt32LE(PROTOCOL_VERSION, FRAME_HEADER_BYTES);
+    stream.write(frame);
+  }
+
+  get hello(): GuestHello {
+    if (this.#hello === undefined) throw new Error("a link is handed out after the agent's hello");
+    return this.#hello;
+  }
+
+  start(number: number, task: TaskSpec, sink: TaskSink): Promise<{ readonly pid: number }> {
+    return new Promise((resolve, reject) => {
+      this.#requireOpen();
+      if (this.#tasks.has(number)) throw new Error(`task ${number} is followed already`);
+      const frame = encodeStart(number, task);
+      const waiter = { resolve, reject };
+      this.#tasks.set(number, new TaskFollower(sink, this.#newInput(number), START_OF_STREAMS, waiter));
+      this.#stream.write(frame);
+    });
+  }
+
+  list(): Promise<readonly TaskReport[]> {
+    return new Promise((resolve, reject) => {
+      this.#requireOpen();
+      this.#listings.push({ reports: [], resolve, reject });
+      if (this.#listings.length === 1) this.#stream.write(newFrame(FRAME.list, 0, 0, 0));
+    });
+  }
+
+  attach(number: number, from: Readonly<Record<OutputStream, number>>, sink: TaskSink): void {
+    this.#requireOpen();
+    this.#tasks.set(number, new TaskFollower(sink, this.#newInput(number), from));
+    this.acknowledge(number, "stdout", from.stdout);
+    this.acknowledge(number, "stderr", from.stderr);
+  }
+
+  async writeStdin(number: number, offset: number, bytes: Uint8Array): Promise<void> {
+    this.#requireOpen();
+    await this.#follower(number).input.write(offset, bytes);
+  }
+
+  closeStdin(number: number): void {
+    this.#tasks.get(number)?.input.close();
+  }
+
+  signal(number: number, signal: number, scope: "leader" | "group"): void {
+    const frame = newFrame(FRAME.signal, scope === "group" ? 1 : 0, number, 4);
+    frame.writeInt32LE(signal, FRAME_HEADER_BYTES);
+    this.#send(frame);
+  }
+
+  acknowledge(number: number, stream: OutputStream, offset: number): void {
+    const frame = newFrame(FRAME.ack, streamCode(stream), number, OFFSET_BYTES);
+    putOffset(frame, FRAME_HEADER_BYTES, offset);
+    this.#send(frame);
+  }
+
+  forget(number: number): void {
+    const follower = this.#tasks.get(number);
+    this.#tasks.delete(number);
+    follower?.fail(new SandboxError("Cancelled", "the task was dropped"));
+    this.#send(newFrame(FRAME.forget, 0, number, 0));
+  }
+
+  ping(timeoutMs: number): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#requireOpen();
+      const token = ++this.#lastPing;
+      const timer = setTimeout(() => {
+        this.#pings.delete(token);
+        reject(new SandboxError("DeadlineExceeded", `the agent did not answer within ${timeoutMs} ms`));
+      }, timeoutMs);
+      this.#pings.set(token, { timer, resolve, reject });
+      const frame = newFrame(FRAME.ping, 0, 0, OFFSET_BYTES);
+      putOffset(frame, FRAME_HEADER_BYTES, token);
+      this.#stream.write(frame);
+    });
+  }
+
+  close(): void {
+    this.#stream.destroy();
+  }
+
+  #send(frame: Buffer): void {
+    // On a closed link there is nobody to tell, and `closed` has said so.
+    if (this.#open) this.#stream.write(frame);
+  }
+
+  #requireOpen(): void {
+    if (!this.#open) throw connectionLost();
+  }
+
+  #follower(number: number): TaskFollower {
+    const follower = this.#tasks.get(number);
+    if (follower === undefined) throw new SandboxError("NotFound", `no task ${number} is followed on this connection`);
+    return follower;
+  }
+
+  #newInput(number: number): InputSender {
+    const channel: InputChannel = {
+      data: (offset, bytes) => this.#sendInput(number, offset, bytes),
+      end: (offset) => {
+        const frame = newFrame(FRAME.stdinEof, 0, number, OFFSET_BYTES);
+        if (offset === undefined) ANY_OFFSET.copy(frame, FRAME_HEADER_BYTES);
+        else putOffset(frame, FRAME_HEADER_BYTES, offset);
+        this.#send(frame);
+      },
+    };
+    return new InputSender(channel, this.#inputWindowBytes);
+  }
+
+  #sendInput(number: number, offset: number, bytes: Uint8Array): void {
+    if (!this.#open) return;
+    const head = newFrame(FRAME.stdin, 0, number, OFFSET_BYTES);
+    head.writeUInt32LE(head.length - 4 + bytes.length, 0);
+    putOffset(head, FRAME_HEADER_BYTES, offset);
+    this.#stream.cork();
+    this.#stream.write(head);
+    this.#stream.write(bytes);
+    this.#stream.uncork();
+  }
+
+  #receive(decoder: FrameDecoder, chunk: Buffer): void {
+    try {
+      decoder.push(chunk);
+    } catch (error) {
+      this.#stream.destroy();
+      if (!(error instanceof SandboxError)) throw error;
+      this.failure ??= error;
+    }
+  }
+
+  #take(frame: Frame): void {
+    if (!this.#open) return;
+    switch (frame.type) {
+      case FRAME.welcome:
+        this.#greet(frame);
+        break;
+      case FRAME.pong:
+        this.#pong(getOffset(frame.payload, 0));
+        break;
+      case FRAME.task:
+        this.#listings[0]?.reports.push(decodeReport(frame));
+        break;
+      case FRAME.listEnd:
+        this.#listEnd();
+        break;
+      case FRAME.protocolError:
+        throw new SandboxError("FailedPrecondition", "the agent refused the connection's protocol", {
+          details: { ours: PROTOCOL_VERSION, theirs: frame.payload.readUInt32LE(0) },
+          hint: "a sandbox of another version: destroy it, or connect with that version's node",
+        });
+      default:
+        this.#takeOfTask(frame);
+    }
+  }
+
+  #takeOfTask(frame: Frame): void {
+    const follower = this.#tasks.get(frame.task);
+    // What crossed a `forget`.
+    if (follower === undefined) return;
+    switch (frame.type) {
+      case FRAME.started:
+        follower.started(frame);
+        break;
+      case FRAME.startFailed:
+        this.#tasks.delete(frame.task);
+        follower.startFailed(frame);
+        break;
+      case FRAME.out:
+        follower.output(frame);
+        break;
+      case FRAME.outEof:
+        follower.outputEnded(frame);
+        break;
+      case FRAME.exit:
+        follower.exited(frame);
+        break;
+      case FRAME.stdinAck:
+        follower.inputAnswered(frame);
+        break;
+      default:
+        throw malformed(`a frame of type ${frame.type}`);
+    }
+  }
+
+  #greet(frame: Frame): void {
+    if (this.#hello !== undefined) throw malformed("two greetings");
+    this.#inputWindowBytes = frame.payload.readUInt32LE(12);
+    this.#hello = {
+      protocol: frame.payload.readUInt32LE(0),
+      pid: frame.payload.readUInt32LE(4),
+      bootId: frame.payload.toString("hex", 16, 32),
+    };
+    this.#onGreeted(this);
+  }
+
+  #pong(token: number): void {
+    const ping = this.#pings.get(token);
+    if (ping === undefined) return;
+    this.#pings.delete(token);
+    clearTimeout(ping.timer);
+    ping.resolve();
+  }
+
+  #listEnd(): void {
+    const listing = this.#listings.shift();
+    listing?.resolve(listing.reports);
+    if (this.#listings.length > 0) this.#stream.write(newFrame(FRAME.list, 0, 0, 0));
+  }
+
+  #lose(): void {
+    this.#open = false;
+    const error = this.failure ?? connectionLost();
+    for (const follower of this.#tasks.values()) follower.fail(error);
+    for (const listing of this.#listings) listing.reject(error);
+    for (const ping of this.#pings.values()) {
+      clearTimeout(ping.timer);
+      ping.reject(error);
+    }
+    this.#tasks.clear();
+    this.#pings.clear();
+    this.#listings.length = 0;
+  }
+}
+
+function decodeReport(frame: Frame): TaskReport {
+  const { payload } = frame;
+  return {
+    number: frame.task,
+    pid: payload.readUInt32LE(0),
+    end: frame.flag === LIVE ? undefined : decodeEnd(frame.flag, payload, 36),
+    streams: {
+      stdout: { from: getOffset(payload, 4), to: getOffset(payload, 12) },
+      stderr: { from: getOffset(payload, 20), to: getOffset(payload, 28) },
+    },
+  };
+}
+
+function connectionLost(): SandboxError {
+  return new SandboxError("Unavailable", "the connection to the agent is gone", {
+    hint: "connect again: the sandbox's tasks go on",
+  });
+}

@@ -1,0 +1,153 @@
+import { SandboxError } from "#core/errors.ts";
+import type { TaskAction, TaskSpec } from "#core/guest.ts";
+import { FRAME, FRAME_HEADER_BYTES, newFrame, putOffset, START_LIMIT_BYTES } from "./frames.ts";
+
+/** The tags of a START body, as in guest/agent/start.h. */
+const TAG = {
+  action: 1,
+  user: 2,
+  cwd: 3,
+  env: 4,
+  stdin: 5,
+  timeLimit: 6,
+  argv: 7,
+  path: 8,
+  offset: 9,
+  length: 10,
+  mode: 11,
+  flag: 12,
+} as const;
+
+const ACTION_CODES: Readonly<Record<TaskAction["type"], number>> = {
+  exec: 1,
+  read: 2,
+  write: 3,
+  list: 4,
+  stat: 5,
+  mkdir: 6,
+  remove: 7,
+};
+
+/** Of a tag: u16 tag, u16 zero, u32 length. */
+const TAG_BYTES = 8;
+/** The kernel's own limits: MAX_ARG_STRLEN for one argument or variable, PATH_MAX for a path. */
+const ARGUMENT_LIMIT_BYTES = 128 * 1024 - 1;
+const PATH_LIMIT_BYTES = 4095;
+
+/** The START frame of a task. Throws `InvalidArgument` for what no process could be given. */
+export function encodeStart(task: number, spec: TaskSpec): Buffer {
+  const fields = [...commonFields(spec), ...actionFields(spec.action)];
+  const size = fields.reduce((sum, field) => sum + TAG_BYTES + field.value.length, 0);
+  if (size > START_LIMIT_BYTES) {
+    throw new SandboxError("InvalidArgument", `a command with ${size} bytes of arguments and environment`, {
+      hint: `at most ${START_LIMIT_BYTES} bytes fit: pass the data in a file or on stdin`,
+    });
+  }
+  const frame = newFrame(FRAME.start, 0, task, size);
+  let at = FRAME_HEADER_BYTES;
+  for (const { tag, value } of fields) {
+    frame.writeUInt16LE(tag, at);
+    frame.writeUInt16LE(0, at + 2);
+    frame.writeUInt32LE(value.length, at + 4);
+    frame.set(value, at + TAG_BYTES);
+    at += TAG_BYTES + value.length;
+  }
+  return frame;
+}
+
+interface Field {
+  readonly tag: number;
+  readonly value: Uint8Array;
+}
+
+function commonFields(spec: TaskSpec): Field[] {
+  const fields: Field[] = [
+    { tag: TAG.action, value: byte(ACTION_CODES[spec.action.type]) },
+    { tag: TAG.user, value: text("user", Buffer.from(spec.user), PATH_LIMIT_BYTES) },
+    { tag: TAG.cwd, value: text("working directory", Buffer.from(spec.cwd), PATH_LIMIT_BYTES) },
+    { tag: TAG.stdin, value: byte(spec.stdin === "pipe" ? 1 : 0) },
+  ];
+  const variables = Object.entries(spec.env);
+  if (variables.length > 0) fields.push({ tag: TAG.env, value: Buffer.concat(variables.map(variable)) });
+  if (spec.timeLimitMs !== undefined) fields.push({ tag: TAG.timeLimit, value: timeLimit(spec.timeLimitMs) });
+  return fields;
+}
+
+function actionFields(action: TaskAction): Field[] {
+  if (action.type === "exec") {
+    if (action.argv[0] === undefined || action.argv[0].length === 0) {
+      throw new SandboxError("InvalidArgument", "a command without a program", { hint: "give at least argv[0]" });
+    }
+    const texts = action.argv.map((argument) => text("argument", argument, ARGUMENT_LIMIT_BYTES));
+    return [{ tag: TAG.argv, value: Buffer.concat(texts) }];
+  }
+  const fields: Field[] = [{ tag: TAG.path, value: path(action.path) }];
+  if (action.type === "read") {
+    fields.push({ tag: TAG.offset, value: amount("offset", action.offset) });
+    if (action.length !== undefined) fields.push({ tag: TAG.length, value: amount("length", action.length) });
+  }
+  if (action.type === "write" || action.type === "mkdir") {
+    fields.push({ tag: TAG.mode, value: mode(action.mode) }, { tag: TAG.flag, value: byte(action.parents ? 1 : 0) });
+  }
+  if (action.type === "remove") fields.push({ tag: TAG.flag, value: byte(action.recursive ? 1 : 0) });
+  return fields;
+}
+
+function byte(value: number): Uint8Array {
+  return Uint8Array.of(value);
+}
+
+/** Bytes with the NUL that ends them for the kernel, so that they must have no other. */
+function text(what: string, bytes: Uint8Array, limit: number): Uint8Array {
+  if (bytes.includes(0)) throw new SandboxError("InvalidArgument", `a NUL byte in the ${what}`);
+  if (bytes.length > limit) {
+    throw new SandboxError("InvalidArgument", `the ${what} has ${bytes.length} bytes, more than ${limit}`, {
+      hint: "pass the data in a file or on stdin",
+    });
+  }
+  const ended = new Uint8Array(bytes.length + 1);
+  ended.set(bytes);
+  return ended;
+}
+
+function variable([name, value]: [string, string]): Uint8Array {
+  if (name === "" || name.includes("=")) {
+    throw new SandboxError("InvalidArgument", `environment variable ${JSON.stringify(name)} has no valid name`);
+  }
+  return text(`environment variable ${name}`, Buffer.from(`${name}=${value}`), ARGUMENT_LIMIT_BYTES);
+}
+
+function path(bytes: Uint8Array): Uint8Array {
+  if (bytes[0] !== "/".charCodeAt(0)) {
+    throw new SandboxError("InvalidArgument", "a path that is not absolute", { hint: "begin it with /" });
+  }
+  return text("path", bytes, PATH_LIMIT_BYTES);
+}
+
+function amount(what: string, value: number): Uint8Array {
+  if (!Number.isSafeInteger(value) || value < 0) {
+    throw new SandboxError("InvalidArgument", `the ${what} ${value} is not a whole number of bytes`);
+  }
+  const bytes = Buffer.alloc(8);
+  putOffset(bytes, 0, value);
+  return bytes;
+}
+
+function mode(value: number): Uint8Array {
+  if (!Number.isInteger(value) || value < 0 || value > 0o7777) {
+    throw new SandboxError("InvalidArgument", `the mode ${value} is not a number from 0 to 0o7777`);
+  }
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32LE(value);
+  return bytes;
+}
+
+function timeLimit(limitMs: number): Uint8Array {
+  if (!(limitMs > 0)) {
+    throw new SandboxError("InvalidArgument", `the time limit ${limitMs} ms is not above zero`);
+  }
+  const bytes = Buffer.alloc(8);
+  // The agent counts whole milliseconds, and zero would mean none.
+  putOffset(bytes, 0, Math.min(Math.max(1, Math.round(limitMs)), Number.MAX_SAFE_INTEGER));
+  return bytes;
+}

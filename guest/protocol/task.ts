@@ -1,0 +1,78 @@
+import type { TaskSink } from "#core/guest.ts";
+import type { OutputStream } from "#core/sandbox.ts";
+import { decodeEnd, startFailure } from "./failures.ts";
+import { type Frame, getOffset, malformed } from "./frames.ts";
+import type { InputSender } from "./input.ts";
+
+const STREAMS = ["stdout", "stderr"] as const satisfies readonly OutputStream[];
+
+interface Waiter {
+  readonly resolve: (started: { readonly pid: number }) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** One task as a link follows it: turns frames into calls of the sink, and holds the agent to the order of its offsets. */
+export class TaskFollower {
+  readonly input: InputSender;
+  readonly #sink: TaskSink;
+  readonly #next: Record<OutputStream, number>;
+  #waiter: Waiter | undefined;
+
+  constructor(sink: TaskSink, input: InputSender, from: Readonly<Record<OutputStream, number>>, waiter?: Waiter) {
+    this.input = input;
+    this.#sink = sink;
+    this.#next = { ...from };
+    this.#waiter = waiter;
+  }
+
+  started(frame: Frame): void {
+    this.#waiter?.resolve({ pid: frame.payload.readUInt32LE(0) });
+    this.#waiter = undefined;
+  }
+
+  startFailed(frame: Frame): void {
+    this.fail(startFailure(frame.flag, frame.payload.readInt32LE(0)));
+  }
+
+  output(frame: Frame): void {
+    const stream = streamOf(frame);
+    const offset = getOffset(frame.payload, 0);
+    const bytes = frame.payload.subarray(8);
+    if (offset !== this.#next[stream]) throw malformed(`output at ${offset} after ${this.#next[stream]}`);
+    this.#next[stream] += bytes.length;
+    this.#sink.output(stream, offset, bytes);
+  }
+
+  outputEnded(frame: Frame): void {
+    const stream = streamOf(frame);
+    const offset = getOffset(frame.payload, 0);
+    if (offset !== this.#next[stream]) throw malformed(`the end of output at ${offset} after ${this.#next[stream]}`);
+    this.#sink.ended(stream, offset);
+  }
+
+  exited(frame: Frame): void {
+    this.#sink.end(decodeEnd(frame.flag, frame.payload, 0));
+  }
+
+  inputAnswered(frame: Frame): void {
+    this.input.answered(frame.flag, getOffset(frame.payload, 0));
+  }
+
+  /** Rejects what waits for the task. */
+  fail(error: Error): void {
+    this.#waiter?.reject(error);
+    this.#waiter = undefined;
+    this.input.fail(error);
+  }
+}
+
+/** The wire's number of a stream. */
+export function streamCode(stream: OutputStream): number {
+  return STREAMS.indexOf(stream);
+}
+
+function streamOf(frame: Frame): OutputStream {
+  const stream = STREAMS[frame.flag];
+  if (stream === undefined) throw malformed(`a stream numbered ${frame.flag}`);
+  return stream;
+}

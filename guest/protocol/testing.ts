@@ -1,0 +1,176 @@
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { GuestLink, TaskAction, TaskEnd, TaskSink, TaskSpec } from "#core/guest.ts";
+import type { OutputStream } from "#core/sandbox.ts";
+import { connectUnix } from "./link.ts";
+
+/** For tests: real agents on this machine, outside of any sandbox, and what a test wants to know of a task. */
+
+const ROOT = join(import.meta.dirname, "../..");
+const BUILD = join(ROOT, ".build");
+export const AGENT_BUILDS = { static: join(BUILD, "dsec-agent"), asan: join(BUILD, "dsec-agent-asan") } as const;
+export type AgentBuild = keyof typeof AGENT_BUILDS;
+
+/** Builds what the tests run; nothing happens when it is up to date. */
+export function buildAgents(): void {
+  execFileSync("make", ["-s", "-C", join(ROOT, "guest/agent"), "test"], { stdio: ["ignore", "inherit", "inherit"] });
+}
+
+export interface AgentOptions {
+  readonly build?: AgentBuild;
+  readonly args?: readonly string[];
+  /** A program with arguments that in turn starts what follows: `unshare …`, `chroot …`. */
+  readonly wrap?: readonly string[];
+  /** Files handed over from descriptor 4 on. */
+  readonly open?: readonly string[];
+  /** How the wrapped program calls the agent, when not by its path. */
+  readonly as?: string;
+}
+
+/** A running agent with a directory of its own; disposing ends it and everything it started. */
+export class TestAgent implements AsyncDisposable {
+  readonly directory: string;
+  readonly process: ChildProcess;
+  readonly socket: string;
+
+  private constructor(directory: string, socket: string, child: ChildProcess) {
+    this.directory = directory;
+    this.socket = socket;
+    this.process = child;
+  }
+
+  static async start(options: AgentOptions = {}): Promise<TestAgent> {
+    const directory = await mkdtemp(join(tmpdir(), "dsec-agent-"));
+    const socket = join(directory, "agent.sock");
+    const opens = (options.open ?? []).flatMap((path) => ["--open", path]);
+    const agent = options.as ?? AGENT_BUILDS[options.build ?? "static"];
+    const argv = [socket, ...opens, ...(options.wrap ?? []), agent, ...(options.args ?? [])];
+    const child = spawn(join(BUILD, "agent-listen"), argv, {
+      stdio: ["ignore", "ignore", "inherit"],
+      cwd: "/",
+      env: { ASAN_OPTIONS: "detect_leaks=0", PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },
+    });
+    while (!existsSync(socket) && child.exitCode === null) await new Promise(setImmediate);
+    return new TestAgent(directory, socket, child);
+  }
+
+  connect(): Promise<GuestLink> {
+    return connectUnix(this.socket, AbortSignal.timeout(20_000));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.process.exitCode === null && this.process.signalCode === null) {
+      const exited = once(this.process, "exit");
+      this.process.kill("SIGTERM");
+      await exited;
+    }
+    await rm(this.directory, { recursive: true, force: true });
+  }
+}
+
+export const EXEC_DEFAULTS: Omit<TaskSpec, "action"> = {
+  user: "root",
+  cwd: "/",
+  env: {},
+  stdin: "none",
+  timeLimitMs: undefined,
+};
+
+/** An `exec` of text arguments. */
+export function exec(...argv: readonly string[]): TaskAction {
+  return { type: "exec", argv: argv.map((argument) => Buffer.from(argument)) };
+}
+
+/** Collects what a task does, and acknowledges it as it comes unless told not to. */
+export class Recorder implements TaskSink {
+  readonly chunks: Record<OutputStream, Buffer[]> = { stdout: [], stderr: [] };
+  readonly received: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
+  readonly finished: Record<OutputStream, boolean> = { stdout: false, stderr: false };
+  readonly end_: PromiseWithResolvers<TaskEnd> = Promise.withResolvers();
+  readonly drained: PromiseWithResolvers<void> = Promise.withResolvers();
+  /** Called with the total of a stream after each chunk. */
+  onOutput: (stream: OutputStream, total: number) => void = () => {};
+  onEnd: () => void = () => {};
+  readonly #acknowledge: (stream: OutputStream, offset: number) => void;
+
+  constructor(acknowledge: (stream: OutputStream, offset: number) => void) {
+    this.#acknowledge = acknowledge;
+  }
+
+  output(stream: OutputStream, offset: number, bytes: Uint8Array): void {
+    if (offset !== this.received[stream]) throw new Error(`output at ${offset}, not at ${this.received[stream]}`);
+    this.chunks[stream].push(Buffer.from(bytes));
+    this.received[stream] += bytes.length;
+    this.#acknowledge(stream, this.received[stream]);
+    this.onOutput(stream, this.received[stream]);
+  }
+
+  ended(stream: OutputStream, offset: number): void {
+    if (offset !== this.received[stream]) throw new Error(`ended at ${offset}, not at ${this.received[stream]}`);
+    this.finished[stream] = true;
+    if (this.finished.stdout && this.finished.stderr) this.drained.resolve();
+  }
+
+  end(status: TaskEnd): void {
+    this.onEnd();
+    this.end_.resolve(status);
+  }
+
+  text(stream: OutputStream): string {
+    return Buffer.concat(this.chunks[stream]).toString();
+  }
+}
+
+export interface RunResult {
+  readonly end: TaskEnd;
+  readonly stdout: Buffer;
+  readonly stderr: Buffer;
+  readonly pid: number;
+}
+
+export interface RunOptions extends Partial<Omit<TaskSpec, "action">> {
+  readonly input?: Uint8Array;
+  /** Leaves stdin open after the input. */
+  readonly keepOpen?: boolean;
+}
+
+/** Numbers for tasks: each test process counts on. */
+const numbers = { last: 0 };
+export function nextNumber(): number {
+  numbers.last += 1;
+  return numbers.last;
+}
+
+/** Runs one task to its end, and forgets it. */
+export async function run(link: GuestLink, action: TaskAction, options: RunOptions = {}): Promise<RunResult> {
+  const number = nextNumber();
+  const { input, keepOpen, ...rest } = options;
+  const recorder = new Recorder((stream, offset) => link.acknowledge(number, stream, offset));
+  const stdin = input === undefined ? "none" : "pipe";
+  const { pid } = await link.start(number, { ...EXEC_DEFAULTS, stdin, ...rest, action }, recorder);
+  try {
+    if (input !== undefined) {
+      if (input.length > 0) await link.writeStdin(number, 0, input);
+      if (keepOpen !== true) link.closeStdin(number);
+    }
+    const end = await recorder.end_.promise;
+    return { end, stdout: Buffer.concat(recorder.chunks.stdout), stderr: Buffer.concat(recorder.chunks.stderr), pid };
+  } finally {
+    link.forget(number);
+  }
+}
+
+/** Runs a line of the shell. */
+export function shell(link: GuestLink, line: string, options: RunOptions = {}): Promise<RunResult> {
+  return run(link, exec("/bin/sh", "-c", line), options);
+}
+
+/** Defines the same tests for every build of the agent. */
+export function forEachBuild(define: (build: AgentBuild) => void): void {
+  buildAgents();
+  for (const build of ["static", "asan"] as const) define(build);
+}
