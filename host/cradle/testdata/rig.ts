@@ -140,7 +140,8 @@ function removeCgroups(root: string): void {
 
 function makeRequest(dir: string, layers: readonly string[], id: string): CradleRequest {
   const slot = 2 + (Number(/\d+$/.exec(id)?.[0] ?? 0) % 20_000);
-  const uidBase = slot * 65_536;
+  // Multiples of 65,536 would all fall into one bucket of the kernel's table of users.
+  const uidBase = slot * 65_537;
   const home = join(dir, "boxes", id);
   for (const part of ["upper", "work", "run"]) mkdirSync(join(home, part), { recursive: true });
   chownSync(join(home, "upper"), uidBase, uidBase);
