@@ -1,0 +1,146 @@
+import type { CommandId, SandboxId } from "#core/ids.ts";
+import { pack, unpack } from "#core/pack.ts";
+import type { CommandSpec, ExitStatus, OutputStream, StreamInfo } from "#core/sandbox.ts";
+import type { Journal } from "#edge/journal.ts";
+
+/** A command as the journal has it. `status` and `streams` are undefined while it runs. */
+export interface CommandRow {
+  readonly number: number;
+  readonly id: CommandId;
+  readonly spec: CommandSpec;
+  readonly capBytes: number;
+  readonly pid: number | undefined;
+  readonly startedAtMs: number;
+  readonly status: ExitStatus | undefined;
+  readonly streams: Readonly<Record<OutputStream, StreamInfo>> | undefined;
+  /** Output that never grew large enough for a file. */
+  readonly small: Readonly<Record<OutputStream, Uint8Array | undefined>>;
+}
+
+/** The end of a command: all of it or nothing is recorded. */
+export interface CommandEnd {
+  readonly status: ExitStatus;
+  readonly streams: Readonly<Record<OutputStream, StreamInfo>>;
+  readonly small: Readonly<Record<OutputStream, Uint8Array | undefined>>;
+}
+
+/** The commands of one sandbox in the journal. */
+export class CommandRows {
+  readonly #journal: Journal;
+  readonly #sandbox: SandboxId;
+
+  constructor(journal: Journal, sandbox: SandboxId) {
+    this.#journal = journal;
+    this.#sandbox = sandbox;
+  }
+
+  insert(row: CommandRow): void {
+    this.#journal
+      .prepare("INSERT INTO commands (sandbox, number, id, key, spec, cap, started) VALUES (?, ?, ?, ?, ?, ?, ?)")
+      .run(
+        this.#sandbox,
+        row.number,
+        row.id,
+        row.spec.idempotencyKey ?? null,
+        JSON.stringify(pack(row.spec)),
+        row.capBytes,
+        row.startedAtMs,
+      );
+  }
+
+  started(number: number, pid: number): void {
+    this.#journal
+      .prepare("UPDATE commands SET pid = ? WHERE sandbox = ? AND number = ?")
+      .run(pid, this.#sandbox, number);
+  }
+
+  /** The end, and that it was activity. */
+  ended(number: number, end: CommandEnd, atMs: number): void {
+    this.#journal.transact(() => {
+      this.#journal
+        .prepare("UPDATE commands SET status = ?, streams = ?, stdout = ?, stderr = ? WHERE sandbox = ? AND number = ?")
+        .run(
+          JSON.stringify(end.status),
+          JSON.stringify(end.streams),
+          end.small.stdout ?? null,
+          end.small.stderr ?? null,
+          this.#sandbox,
+          number,
+        );
+      this.#journal.prepare("UPDATE sandboxes SET activity = ? WHERE id = ?").run(atMs, this.#sandbox);
+    });
+  }
+
+  /** What changed after the end: a background child went on writing. */
+  streams(number: number, streams: Readonly<Record<OutputStream, StreamInfo>>): void {
+    this.#journal
+      .prepare("UPDATE commands SET streams = ? WHERE sandbox = ? AND number = ?")
+      .run(JSON.stringify(streams), this.#sandbox, number);
+  }
+
+  delete(number: number): void {
+    this.#journal.prepare("DELETE FROM commands WHERE sandbox = ? AND number = ?").run(this.#sandbox, number);
+  }
+
+  byId(id: CommandId): CommandRow | undefined {
+    return first(this.#journal.prepare("SELECT * FROM commands WHERE sandbox = ? AND id = ?").get(this.#sandbox, id));
+  }
+
+  byKey(key: string): CommandRow | undefined {
+    return first(this.#journal.prepare("SELECT * FROM commands WHERE sandbox = ? AND key = ?").get(this.#sandbox, key));
+  }
+
+  /** In the order in which they were started. */
+  all(): CommandRow[] {
+    return this.#journal
+      .prepare("SELECT * FROM commands WHERE sandbox = ? ORDER BY number")
+      .all(this.#sandbox)
+      .map(fromRow);
+  }
+
+  /** The first `count` of those that have ended. */
+  oldestEnded(count: number): CommandRow[] {
+    return this.#journal
+      .prepare("SELECT * FROM commands WHERE sandbox = ? AND status IS NOT NULL ORDER BY number LIMIT ?")
+      .all(this.#sandbox, count)
+      .map(fromRow);
+  }
+
+  /** Those whose task may still live in the agent: running, or with a stream that somebody holds. */
+  open(): CommandRow[] {
+    return this.#journal
+      .prepare("SELECT * FROM commands WHERE sandbox = ? AND (status IS NULL OR streams LIKE '%\"ended\":false%')")
+      .all(this.#sandbox)
+      .map(fromRow);
+  }
+
+  count(): { readonly commands: number; readonly highest: number } {
+    const row = this.#journal
+      .prepare("SELECT count(*) AS commands, coalesce(max(number), 0) AS highest FROM commands WHERE sandbox = ?")
+      .get(this.#sandbox);
+    return { commands: Number(row?.commands), highest: Number(row?.highest) };
+  }
+}
+
+function first(row: Record<string, unknown> | undefined): CommandRow | undefined {
+  return row === undefined ? undefined : fromRow(row);
+}
+
+/** The JSON columns hold what this file wrote from these very types; the journal is private to the edge. */
+function fromRow(row: Record<string, unknown>): CommandRow {
+  return {
+    number: Number(row.number),
+    id: String(row.id) as CommandId,
+    spec: unpack(JSON.parse(String(row.spec))) as CommandSpec,
+    capBytes: Number(row.cap),
+    pid: row.pid === null ? undefined : Number(row.pid),
+    startedAtMs: Number(row.started),
+    status: row.status === null ? undefined : (JSON.parse(String(row.status)) as ExitStatus),
+    streams: row.streams === null ? undefined : (JSON.parse(String(row.streams)) as Record<OutputStream, StreamInfo>),
+    small: { stdout: blob(row.stdout), stderr: blob(row.stderr) },
+  };
+}
+
+function blob(value: unknown): Uint8Array | undefined {
+  return value instanceof Uint8Array ? value : undefined;
+}

@@ -1,0 +1,335 @@
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import { asSandboxError, SandboxError } from "#core/errors.ts";
+import type { GuestLink, TaskReport } from "#core/guest.ts";
+import { type CommandId, newCommandId } from "#core/ids.ts";
+import { canonical } from "#core/pack.ts";
+import type { CommandInfo, CommandSpec, ExitCause, OutputStream, SandboxSpec, StreamInfo } from "#core/sandbox.ts";
+import { type CommandHost, LiveCommand } from "#edge/command.ts";
+import type { CommandRow, CommandRows } from "#edge/command-rows.ts";
+import { OutputLog, type OutputLogOptions } from "#edge/output-log.ts";
+import { commandTask } from "#edge/tasks.ts";
+
+/** Ended commands whose record and output a sandbox keeps; beyond it the oldest go, a batch at a time. */
+const KEPT_COMMANDS = 10_000;
+const PRUNED_AT_ONCE = 500;
+
+/** What the commands of a sandbox need of it. */
+export interface CommandsHost {
+  readonly spec: SandboxSpec;
+  readonly rows: CommandRows;
+  /** Where the files of outputs go. */
+  readonly outputDir: string;
+  readonly outputCapBytes: number;
+  now(): number;
+  link(): GuestLink | undefined;
+  tookOomKill(): Promise<boolean>;
+  /** Keeps the sandbox from being idle until disposed. */
+  busy(): Disposable;
+  warn(facts: Readonly<Record<string, unknown>>, message: string): void;
+}
+
+/** A command, and its live form while the agent knows it. */
+export type FoundCommand = CommandInfo & { readonly live: LiveCommand | undefined };
+
+/** A command's logs, held open for a reader. */
+export interface OpenLogs extends Disposable {
+  readonly logs: Readonly<Record<OutputStream, OutputLog>>;
+  /** True when no more output can come. */
+  over(): boolean;
+}
+
+/**
+ * The commands of one sandbox. Those the agent still knows are in memory, the others in the journal alone, so that a sandbox
+ * costs nothing for what it once ran.
+ */
+export class Commands {
+  readonly #host: CommandsHost;
+  readonly #live = new Map<CommandId, LiveCommand>();
+  readonly #byKey = new Map<string, LiveCommand>();
+  readonly #starts = new Map<LiveCommand, Promise<void>>();
+  readonly #busy = new Map<LiveCommand, Disposable>();
+  #lastNumber = 0;
+  #recorded = 0;
+  #closed = false;
+
+  constructor(host: CommandsHost) {
+    this.#host = host;
+  }
+
+  /** Those whose leader has not ended. */
+  get running(): number {
+    return this.#busy.size;
+  }
+
+  /** A number for a task that the agent has not seen yet. */
+  nextNumber(): number {
+    this.#lastNumber += 1;
+    return this.#lastNumber;
+  }
+
+  /** Resolves when the program runs. A repeated idempotency key gives the command it started before. */
+  async start(spec: CommandSpec, link: GuestLink): Promise<FoundCommand> {
+    const earlier = this.#earlier(spec);
+    if (earlier !== undefined) {
+      if (earlier.live !== undefined) await this.#starts.get(earlier.live);
+      return earlier.live === undefined ? earlier : { ...earlier.live.info, live: earlier.live };
+    }
+    const command = this.#insert(spec);
+    const start = this.#launch(command, link);
+    this.#starts.set(command, start);
+    try {
+      await start;
+    } finally {
+      this.#starts.delete(command);
+    }
+    return { ...command.info, live: command };
+  }
+
+  /** In the order in which they were started. */
+  list(): CommandInfo[] {
+    return this.#host.rows.all().map((row) => this.#live.get(row.id)?.info ?? recorded(row));
+  }
+
+  /** Throws `NotFound`. */
+  find(id: CommandId): FoundCommand {
+    const live = this.#live.get(id);
+    if (live !== undefined) return { ...live.info, live };
+    return { ...recorded(this.#row(id)), live: undefined };
+  }
+
+  /** Throws `NotFound`. */
+  openLogs(id: CommandId): OpenLogs {
+    const live = this.#live.get(id);
+    if (live !== undefined) {
+      const retained = live.retain();
+      return { logs: live.logs, over: () => live.over, [Symbol.dispose]: () => retained[Symbol.dispose]() };
+    }
+    const logs = this.#reopen(this.#row(id));
+    return {
+      logs,
+      over: () => true,
+      [Symbol.dispose]: () => {
+        logs.stdout[Symbol.dispose]();
+        logs.stderr[Symbol.dispose]();
+      },
+    };
+  }
+
+  /** After a restart of the edge: takes over what the agent still runs and records what ended meanwhile. */
+  recover(link: GuestLink, reports: readonly TaskReport[]): void {
+    this.#restoreNumbers(reports);
+    for (const row of this.#host.rows.open()) {
+      const command = this.#adopt(row, this.#reopen(row));
+      if (row.status !== undefined) command.restore(row.status);
+      this.#reunite(command, link, reports);
+    }
+    this.#forgetStrangers(link, reports);
+  }
+
+  /** After a restart of the edge, for a sandbox that did not survive it. */
+  recoverLost(cause: ExitCause): void {
+    this.#restoreNumbers([]);
+    for (const row of this.#host.rows.open()) {
+      const command = this.#adopt(row, this.#reopen(row));
+      if (row.status !== undefined) command.restore(row.status);
+      command.lose(cause);
+    }
+  }
+
+  /** On a new link to the same agent. */
+  reattach(link: GuestLink, reports: readonly TaskReport[]): void {
+    for (const command of [...this.#live.values()]) this.#reunite(command, link, reports);
+    this.#forgetStrangers(link, reports);
+  }
+
+  /** The agent is gone, and everything it ran. */
+  lose(cause: ExitCause): void {
+    for (const command of [...this.#live.values()]) command.lose(cause);
+  }
+
+  /** Ended commands with this cause. */
+  countCause(cause: ExitCause): number {
+    return this.#host.rows.all().filter((row) => row.status?.cause === cause).length;
+  }
+
+  /** Stops recording: what happens from now on is found in the agent by the next edge. */
+  close(): void {
+    this.#closed = true;
+    for (const command of [...this.#live.values()]) {
+      command.abandon();
+      this.#remove(command);
+    }
+  }
+
+  #restoreNumbers(reports: readonly TaskReport[]): void {
+    const { commands, highest } = this.#host.rows.count();
+    this.#recorded = commands;
+    this.#lastNumber = reports.reduce(
+      (most, report) => Math.max(most, report.number),
+      Math.max(highest, this.#lastNumber),
+    );
+  }
+
+  /** Looks and answers at once: two starts with one key must not both find nothing. */
+  #earlier(spec: CommandSpec): FoundCommand | undefined {
+    if (spec.idempotencyKey === undefined) return undefined;
+    const live = this.#byKey.get(spec.idempotencyKey);
+    const row = live === undefined ? this.#host.rows.byKey(spec.idempotencyKey) : undefined;
+    const before = live?.identity.spec ?? row?.spec;
+    if (before !== undefined && canonical(before) !== canonical(spec)) {
+      throw new SandboxError("AlreadyExists", "the idempotency key was used for another command", {
+        hint: "use a new key for a new command",
+      });
+    }
+    if (live !== undefined) return { ...live.info, live };
+    return row === undefined ? undefined : { ...recorded(row), live: undefined };
+  }
+
+  #insert(spec: CommandSpec): LiveCommand {
+    this.#prune();
+    const row: CommandRow = {
+      number: this.nextNumber(),
+      id: newCommandId(),
+      spec,
+      capBytes: spec.outputCapBytes ?? this.#host.outputCapBytes,
+      pid: undefined,
+      startedAtMs: this.#host.now(),
+      status: undefined,
+      streams: undefined,
+      small: { stdout: undefined, stderr: undefined },
+    };
+    this.#host.rows.insert(row);
+    this.#recorded += 1;
+    return this.#adopt(row, this.#fresh(row));
+  }
+
+  async #launch(command: LiveCommand, link: GuestLink): Promise<void> {
+    const { number } = command.identity;
+    try {
+      const { pid } = await link.start(number, commandTask(this.#host.spec, command.identity.spec), command);
+      command.pid = pid;
+      if (!this.#closed) this.#host.rows.started(number, pid);
+    } catch (error) {
+      // A connection that broke on the way leaves it open whether the task runs: the next link tells, and settles it.
+      if (asSandboxError(error).kind !== "Unavailable") this.#erase(command);
+      throw error;
+    }
+  }
+
+  /** Makes the live form of a row. */
+  #adopt(row: CommandRow, logs: Readonly<Record<OutputStream, OutputLog>>): LiveCommand {
+    const identity = { id: row.id, number: row.number, spec: row.spec, startedAtMs: row.startedAtMs };
+    const command = new LiveCommand(this.#commandHost, identity, logs);
+    command.pid = row.pid ?? 0;
+    if (row.pid !== undefined) command.stdinTaken = undefined;
+    this.#live.set(row.id, command);
+    if (row.spec.idempotencyKey !== undefined) this.#byKey.set(row.spec.idempotencyKey, command);
+    if (row.status === undefined) this.#busy.set(command, this.#host.busy());
+    return command;
+  }
+
+  #reunite(command: LiveCommand, link: GuestLink, reports: readonly TaskReport[]): void {
+    const report = reports.find((candidate) => candidate.number === command.identity.number);
+    if (report !== undefined) command.attach(link, report.pid);
+    else if (command.pid === 0) this.#erase(command);
+    else command.lose("agent-lost");
+  }
+
+  /** File operations of an earlier edge, and starts nobody recorded. */
+  #forgetStrangers(link: GuestLink, reports: readonly TaskReport[]): void {
+    const known = new Set([...this.#live.values()].map((command) => command.identity.number));
+    for (const report of reports) if (!known.has(report.number)) link.forget(report.number);
+  }
+
+  /** It never ran. */
+  #erase(command: LiveCommand): void {
+    this.#remove(command);
+    if (this.#closed) return;
+    this.#recorded -= 1;
+    this.#host.rows.delete(command.identity.number);
+  }
+
+  #remove(command: LiveCommand): void {
+    this.#live.delete(command.identity.id);
+    const key = command.identity.spec.idempotencyKey;
+    if (key !== undefined) this.#byKey.delete(key);
+    this.#idle(command);
+  }
+
+  #idle(command: LiveCommand): void {
+    this.#busy.get(command)?.[Symbol.dispose]();
+    this.#busy.delete(command);
+  }
+
+  get #commandHost(): CommandHost {
+    return {
+      now: () => this.#host.now(),
+      link: () => (this.#closed ? undefined : this.#host.link()),
+      tookOomKill: () => this.#host.tookOomKill(),
+      warn: (facts, message) => this.#host.warn(facts, message),
+      recordEnd: (command, end) => {
+        if (!this.#closed) this.#host.rows.ended(command.identity.number, end, this.#host.now());
+        this.#idle(command);
+      },
+      recordStreams: (command, streams: Readonly<Record<OutputStream, StreamInfo>>) => {
+        if (!this.#closed) this.#host.rows.streams(command.identity.number, streams);
+      },
+      settled: (command) => this.#remove(command),
+    };
+  }
+
+  #row(id: CommandId): CommandRow {
+    const row = this.#host.rows.byId(id);
+    if (row === undefined) throw new SandboxError("NotFound", `no command ${id} in sandbox ${this.#host.spec.id}`);
+    return row;
+  }
+
+  #reopen(row: CommandRow): Readonly<Record<OutputStream, OutputLog>> {
+    const reopen = (stream: OutputStream) =>
+      OutputLog.reopen(this.#logOptions(row, stream), row.small[stream], row.streams?.[stream]);
+    return { stdout: reopen("stdout"), stderr: reopen("stderr") };
+  }
+
+  /** Logs of a command that has not run: no file is looked for. */
+  #fresh(row: CommandRow): Readonly<Record<OutputStream, OutputLog>> {
+    return {
+      stdout: new OutputLog(this.#logOptions(row, "stdout")),
+      stderr: new OutputLog(this.#logOptions(row, "stderr")),
+    };
+  }
+
+  #logOptions(row: CommandRow, stream: OutputStream): OutputLogOptions {
+    const path = this.#path(row.id, stream);
+    const onStoreError = (error: unknown) =>
+      this.#host.warn({ err: error, path }, "cannot store output; it is dropped");
+    return { path, capBytes: row.capBytes, onStoreError };
+  }
+
+  #path(id: CommandId, stream: OutputStream): string {
+    return join(this.#host.outputDir, `${id}.${stream}`);
+  }
+
+  #prune(): void {
+    if (this.#recorded < KEPT_COMMANDS) return;
+    for (const row of this.#host.rows.oldestEnded(PRUNED_AT_ONCE)) {
+      if (this.#live.has(row.id)) continue;
+      this.#host.rows.delete(row.number);
+      this.#recorded -= 1;
+      for (const stream of ["stdout", "stderr"] as const) rmSync(this.#path(row.id, stream), { force: true });
+    }
+  }
+}
+
+function recorded(row: CommandRow): CommandInfo {
+  const none: StreamInfo = { seen: 0, kept: 0, truncated: false, ended: false };
+  return {
+    id: row.id,
+    argv: row.spec.argv,
+    pid: row.pid ?? 0,
+    startedAtMs: row.startedAtMs,
+    status: row.status,
+    stdout: row.streams?.stdout ?? none,
+    stderr: row.streams?.stderr ?? none,
+  };
+}

@@ -1,0 +1,379 @@
+import type { Backend } from "#core/backend.ts";
+import type { Clock } from "#core/clock.ts";
+import { SandboxError } from "#core/errors.ts";
+import type { CommandId, SandboxId } from "#core/ids.ts";
+import type { Verb } from "#core/lifecycle.ts";
+import type {
+  CommandResult,
+  FileRead,
+  FileTarget,
+  FileWrite,
+  FileWritten,
+  Node,
+  NodeInfo,
+  OutputChunk,
+  OutputRead,
+  ResourceCount,
+  RunWait,
+  SandboxFilter,
+  StdinWrite,
+} from "#core/node.ts";
+import { canonical } from "#core/pack.ts";
+import type {
+  BackendKind,
+  CommandInfo,
+  CommandSpec,
+  FileInfo,
+  Lifetime,
+  SandboxInfo,
+  SandboxSpec,
+} from "#core/sandbox.ts";
+import { abortable } from "#edge/abort.ts";
+import { Admission } from "#edge/admission.ts";
+import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
+import { type DriverParts, SandboxDriver } from "#edge/driver.ts";
+import { type FilesHost, listFiles, makeDirectory, readFile, removeFile, statFile, writeFile } from "#edge/files.ts";
+import { inlineOutput } from "#edge/inline-output.ts";
+import { Journal } from "#edge/journal.ts";
+import { readLog } from "#edge/output-reader.ts";
+import { forEachOf, recoverAll } from "#edge/recovery.ts";
+import { countResources } from "#edge/resources.ts";
+import { SandboxRows } from "#edge/sandbox-rows.ts";
+import { signalNumber } from "#edge/signals.ts";
+import { writeStdin } from "#edge/stdin.ts";
+import { Timers } from "#edge/timers.ts";
+import { validateCommand, validateLifetime, validateSandbox } from "#edge/validate.ts";
+import { waitAtMost } from "#edge/wait.ts";
+
+/** What an edge is made of. */
+export interface EdgeOptions {
+  readonly config: EdgeConfig;
+  readonly backends: readonly Backend[];
+  readonly clock: Clock;
+  readonly log: EdgeLog;
+}
+
+/** Opens the journal and takes up what it names: when this resolves, every sandbox is adopted, failed or removed. */
+export async function openEdge(options: EdgeOptions): Promise<Edge> {
+  const journal = Journal.open(options.config.dataDir);
+  const edge = new Edge(options, journal);
+  try {
+    await edge.recover();
+  } catch (error) {
+    await edge.close({ keepSandboxes: true });
+    throw error;
+  }
+  return edge;
+}
+
+/** A node: owns its sandboxes, their time limits and the record of both. The backends belong to the caller. */
+export class Edge implements Node {
+  readonly #options: EdgeOptions;
+  readonly #journal: Journal;
+  readonly #backends: ReadonlyMap<BackendKind, Backend>;
+  readonly #drivers = new Map<SandboxId, SandboxDriver>();
+  readonly #timers: Timers;
+  readonly #admission: Admission;
+  readonly #parts: DriverParts;
+  readonly #startedAtMs: number;
+  #closing = false;
+
+  constructor(options: EdgeOptions, journal: Journal) {
+    const { config, clock, log } = options;
+    this.#options = options;
+    this.#journal = journal;
+    this.#backends = new Map(options.backends.map((backend) => [backend.kind, backend]));
+    this.#timers = new Timers(clock);
+    this.#startedAtMs = clock.now();
+    this.#admission = new Admission({
+      cpus: config.capacity.cpus * config.cpuOvercommit,
+      memoryMiB: config.capacity.memoryMiB * config.memoryOvercommit,
+      sandboxes: config.capacity.sandboxes,
+    });
+    this.#parts = {
+      config,
+      clock,
+      log,
+      journal,
+      rows: new SandboxRows(journal),
+      timers: this.#timers,
+      admission: this.#admission,
+      gone: (id) => this.#drivers.delete(id),
+    };
+  }
+
+  /** Takes up the journal. Called once, before anything else. */
+  async recover(): Promise<void> {
+    const { config, log } = this.#options;
+    for (const row of this.#parts.rows.all()) {
+      const backend = this.#backends.get(row.spec.backend);
+      if (backend === undefined) {
+        throw new SandboxError("FailedPrecondition", `sandbox ${row.spec.id} needs the ${row.spec.backend} backend`, {
+          hint: "start the node with that backend again, and destroy its sandboxes first",
+        });
+      }
+      const driver = new SandboxDriver(this.#parts, backend, row);
+      this.#drivers.set(row.spec.id, driver);
+      this.#admission.adopt(driver.held, row.slot);
+    }
+    await recoverAll({
+      edge: config.edge,
+      dataDir: config.dataDir,
+      log,
+      backends: this.#backends.values(),
+      drivers: this.#drivers,
+    });
+  }
+
+  async info(signal: AbortSignal): Promise<NodeInfo> {
+    this.#enter(signal);
+    const { config } = this.#options;
+    return {
+      edge: config.edge,
+      version: config.version,
+      startedAtMs: this.#startedAtMs,
+      backends: [...this.#backends.keys()],
+      capacity: this.#admission.limit,
+      promised: this.#admission.promised,
+      sandboxes: this.#drivers.size,
+      creating: this.#creating,
+    };
+  }
+
+  async create(spec: SandboxSpec, signal: AbortSignal): Promise<SandboxInfo> {
+    this.#enter(signal);
+    validateSandbox(spec, this.#options.config.edge);
+    for (let known = this.#drivers.get(spec.id); known !== undefined; known = this.#drivers.get(spec.id)) {
+      // The id may be used again once nothing is left under it.
+      if (known.state === "destroying") await abortable(known.gone, signal);
+      else return this.#join(known, spec, signal);
+      this.#enter(signal);
+    }
+    return this.#begin(spec).ready(signal);
+  }
+
+  async inspect(id: SandboxId, signal: AbortSignal): Promise<SandboxInfo> {
+    this.#enter(signal);
+    return this.#driver(id).info;
+  }
+
+  async list(filter: SandboxFilter, signal: AbortSignal): Promise<readonly SandboxInfo[]> {
+    this.#enter(signal);
+    const labels = Object.entries(filter.labels ?? {});
+    return [...this.#drivers.values()]
+      .filter(({ spec }) => filter.project === undefined || spec.project === filter.project)
+      .filter(({ spec }) => labels.every(([name, value]) => spec.labels[name] === value))
+      .map((driver) => driver.info);
+  }
+
+  async extend(id: SandboxId, lifetime: Lifetime, signal: AbortSignal): Promise<SandboxInfo> {
+    this.#enter(signal);
+    validateLifetime(lifetime);
+    const driver = this.#driver(id);
+    driver.extend(lifetime);
+    return driver.info;
+  }
+
+  async destroy(id: SandboxId, signal: AbortSignal): Promise<void> {
+    this.#enter(signal);
+    const driver = this.#drivers.get(id);
+    if (driver !== undefined) await abortable(driver.destroy("asked for"), signal);
+  }
+
+  async startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult> {
+    this.#enter(signal);
+    validateCommand(spec);
+    const driver = this.#driver(id);
+    using _busy = driver.busy();
+    const link = await driver.agent("use", signal);
+    const { live, ...command } = await driver.commands.start(spec, link);
+    using logs = driver.commands.openLogs(command.id);
+    if (live !== undefined && wait.waitMs > 0) await this.#wait(live.finished, wait.waitMs, signal);
+    const info = live?.info ?? command;
+    const ended = info.status !== undefined && wait.waitMs > 0;
+    return { command: info, output: ended ? inlineOutput(logs.logs, wait.inlineBytes) : undefined };
+  }
+
+  async listCommands(id: SandboxId, signal: AbortSignal): Promise<readonly CommandInfo[]> {
+    this.#enter(signal);
+    return this.#driver(id).commands.list();
+  }
+
+  async waitCommand(id: SandboxId, command: CommandId, waitMs: number, signal: AbortSignal): Promise<CommandInfo> {
+    this.#enter(signal);
+    const { live, ...info } = this.#driver(id).commands.find(command);
+    if (live === undefined || live.status !== undefined) return info;
+    await this.#wait(live.finished, waitMs, signal);
+    return live.info;
+  }
+
+  async signalCommand(id: SandboxId, command: CommandId, signalName: string, signal: AbortSignal): Promise<void> {
+    this.#enter(signal);
+    const number = signalNumber(signalName);
+    const driver = this.#driver(id);
+    using _busy = driver.busy();
+    const { live } = driver.commands.find(command);
+    if (live === undefined || live.status !== undefined) return;
+    const link = await driver.agent("use", signal);
+    if (signalName === "SIGKILL") live.killedByCaller = true;
+    link.signal(live.identity.number, number, "group");
+  }
+
+  async writeStdin(
+    id: SandboxId,
+    command: CommandId,
+    input: StdinWrite,
+    signal: AbortSignal,
+  ): Promise<{ readonly offset: number }> {
+    this.#enter(signal);
+    const driver = this.#driver(id);
+    using _busy = driver.busy();
+    const { live } = driver.commands.find(command);
+    return writeStdin(live, input, { signal, agent: () => driver.agent("use", signal) });
+  }
+
+  async *readOutput(
+    id: SandboxId,
+    command: CommandId,
+    read: OutputRead,
+    signal: AbortSignal,
+  ): AsyncGenerator<OutputChunk, void, undefined> {
+    this.#enter(signal);
+    const driver = this.#driver(id);
+    using _busy = driver.busy();
+    using logs = driver.commands.openLogs(command);
+    yield* readLog(logs.logs[read.stream], read, { signal, over: () => logs.over() });
+  }
+
+  async *readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncGenerator<Uint8Array, void, undefined> {
+    yield* this.#streamFiles(id, signal, (host) => readFile(host, read));
+  }
+
+  writeFile(
+    id: SandboxId,
+    write: FileWrite,
+    bytes: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<FileWritten> {
+    return this.#files(id, signal, (host) => writeFile(host, write, bytes));
+  }
+
+  async *listFiles(id: SandboxId, target: FileTarget, signal: AbortSignal): AsyncGenerator<FileInfo, void, undefined> {
+    yield* this.#streamFiles(id, signal, (host) => listFiles(host, target));
+  }
+
+  stat(id: SandboxId, target: FileTarget, signal: AbortSignal): Promise<FileInfo> {
+    return this.#files(id, signal, (host) => statFile(host, target));
+  }
+
+  makeDirectory(
+    id: SandboxId,
+    target: FileTarget & { readonly mode: number; readonly parents: boolean },
+    signal: AbortSignal,
+  ): Promise<void> {
+    return this.#files(id, signal, (host) => makeDirectory(host, target));
+  }
+
+  remove(id: SandboxId, target: FileTarget & { readonly recursive: boolean }, signal: AbortSignal): Promise<void> {
+    return this.#files(id, signal, (host) => removeFile(host, target));
+  }
+
+  async resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {
+    this.#enter(signal);
+    const states = new Map([...this.#drivers].map(([id, driver]) => [id as string, driver.state]));
+    return countResources(this.#backends.values(), states);
+  }
+
+  /** Stops: removes every sandbox, or leaves them to the next edge on the same data directory. Safe twice. */
+  async close(options: { readonly keepSandboxes: boolean }): Promise<void> {
+    if (this.#closing) return;
+    this.#closing = true;
+    const drivers = [...this.#drivers.values()];
+    if (!options.keepSandboxes) {
+      // What cannot be removed stays in the journal, and is told there.
+      await forEachOf(drivers, (driver) => driver.destroy("the node is closing").catch(() => undefined));
+    }
+    await Promise.all(drivers.map((driver) => driver.close()));
+    this.#timers[Symbol.dispose]();
+    this.#journal[Symbol.dispose]();
+  }
+
+  get #creating(): number {
+    let creating = 0;
+    for (const driver of this.#drivers.values()) if (driver.state === "creating") creating += 1;
+    return creating;
+  }
+
+  #enter(signal: AbortSignal): void {
+    signal.throwIfAborted();
+    if (this.#closing) throw new SandboxError("Unavailable", "the node is closing", { hint: "ask again in a while" });
+  }
+
+  #driver(id: SandboxId): SandboxDriver {
+    const driver = this.#drivers.get(id);
+    if (driver === undefined) throw new SandboxError("NotFound", `no sandbox ${id}`);
+    return driver;
+  }
+
+  async #join(known: SandboxDriver, spec: SandboxSpec, signal: AbortSignal): Promise<SandboxInfo> {
+    if (canonical(known.spec) !== canonical(spec)) {
+      throw new SandboxError("AlreadyExists", `sandbox ${spec.id} exists with another specification`);
+    }
+    if (known.state === "failed") await known.agent("use", signal);
+    return known.ready(signal);
+  }
+
+  #begin(spec: SandboxSpec): SandboxDriver {
+    const backend = this.#backends.get(spec.backend);
+    if (backend === undefined) {
+      throw new SandboxError("FailedPrecondition", `this node has no ${spec.backend} backend`, {
+        details: { backends: [...this.#backends.keys()] },
+      });
+    }
+    const { slot } = this.#admission.admit(spec.resources);
+    const nowMs = this.#options.clock.now();
+    const driver = new SandboxDriver(this.#parts, backend, {
+      spec,
+      slot,
+      state: "creating",
+      generation: 1,
+      reason: undefined,
+      handle: undefined,
+      createdAtMs: nowMs,
+      readyAtMs: undefined,
+      lastActivityAtMs: nowMs,
+      lifetime: spec.lifetime,
+    });
+    this.#drivers.set(spec.id, driver);
+    driver.create();
+    return driver;
+  }
+
+  #wait(promise: Promise<void>, waitMs: number, signal: AbortSignal): Promise<void> {
+    return waitAtMost(promise, waitMs, { clock: this.#options.clock, signal });
+  }
+
+  async #files<T>(id: SandboxId, signal: AbortSignal, act: (host: FilesHost) => Promise<T>): Promise<T> {
+    this.#enter(signal);
+    const driver = this.#driver(id);
+    using _busy = driver.busy();
+    return await act(await this.#filesHost(driver, signal));
+  }
+
+  async *#streamFiles<T>(
+    id: SandboxId,
+    signal: AbortSignal,
+    act: (host: FilesHost) => AsyncGenerator<T, void, undefined>,
+  ): AsyncGenerator<T, void, undefined> {
+    this.#enter(signal);
+    const driver = this.#driver(id);
+    using _busy = driver.busy();
+    yield* act(await this.#filesHost(driver, signal));
+  }
+
+  async #filesHost(driver: SandboxDriver, signal: AbortSignal): Promise<FilesHost> {
+    const verb: Verb = "files";
+    const link = await driver.agent(verb, signal);
+    return { link, number: driver.commands.nextNumber(), user: driver.spec.user, signal };
+  }
+}

@@ -1,0 +1,28 @@
+import { constants } from "node:os";
+import { type ErrorKind, SandboxError } from "#core/errors.ts";
+
+/** What a caller can do about each way a file operation fails; what is not here becomes `InvalidArgument`. */
+const KINDS: Readonly<Record<string, ErrorKind>> = {
+  ENOENT: "NotFound",
+  EACCES: "PermissionDenied",
+  EPERM: "PermissionDenied",
+  EROFS: "PermissionDenied",
+  EEXIST: "AlreadyExists",
+  ENOTEMPTY: "FailedPrecondition",
+  EBUSY: "FailedPrecondition",
+  ETXTBSY: "FailedPrecondition",
+  ENOSPC: "SandboxLimit",
+  EDQUOT: "SandboxLimit",
+  EFBIG: "SandboxLimit",
+  EMFILE: "SandboxLimit",
+  ENFILE: "SandboxLimit",
+  ENOMEM: "SandboxLimit",
+  EAGAIN: "SandboxLimit",
+  EIO: "Internal",
+};
+
+/** The typed form of an errno that ended a file operation; `what` is what the operation did, in words. */
+export function errnoError(errno: number, what: string): SandboxError {
+  const name = Object.entries(constants.errno).find(([, value]) => value === errno)?.[0] ?? `errno ${errno}`;
+  return new SandboxError(KINDS[name] ?? "InvalidArgument", `${what}: ${name}`, { details: { errno: name } });
+}
