@@ -20,6 +20,7 @@
 struct level {
 	int fd;
 	int passes;
+	unsigned moved; /* of the removal, at the last pass */
 	off_t resume; /* where to go on after a directory below */
 	char name[NAME_ROOM];
 };
@@ -40,6 +41,7 @@ static int enter(struct removal *removal, int parent, const char *name) {
 	struct level *level = &removal->levels[removal->depth++];
 	level->fd = fd;
 	level->passes = 0;
+	level->moved = removal->moved;
 	level->resume = 0;
 	memcpy(level->name, name, size + 1);
 	return 0;
@@ -95,7 +97,10 @@ static int leave(struct removal *removal, int top_parent) {
 	struct level *level = &removal->levels[removal->depth - 1];
 	int parent = removal->depth == 1 ? top_parent : removal->levels[removal->depth - 2].fd;
 	if (unlinkat(parent, level->name, AT_REMOVEDIR) != 0 && errno != ENOENT) {
-		if ((errno != ENOTEMPTY && errno != EEXIST) || ++level->passes == PASS_LIMIT) return errno;
+		if (errno != ENOTEMPTY && errno != EEXIST) return errno;
+		/* What was moved up fills the top again, and is the tree getting smaller. */
+		if (level->moved == removal->moved && ++level->passes == PASS_LIMIT) return errno;
+		level->moved = removal->moved;
 		return lseek(level->fd, 0, SEEK_SET) < 0 ? errno : 0;
 	}
 	close(level->fd);

@@ -175,7 +175,7 @@ forEachBuild((build) => {
           await link.start(number, { ...EXEC_DEFAULTS, action: exec("/bin/sh", "-c", line) }, recorder);
           await said.promise;
           link.signal(number, constants.signals.SIGTERM, scope);
-          const end = await recorder.end_.promise;
+          const end = await recorder.status.promise;
           assert.equal(end.code, 0);
           link.signal(number, constants.signals.SIGKILL, "group");
           if (scope === "group") await recorder.drained.promise;
@@ -196,7 +196,7 @@ forEachBuild((build) => {
         other.forget(number);
         const again = new Recorder(() => {});
         await other.start(number, { ...spec, action: exec("true") }, again);
-        assert.equal((await again.end_.promise).code, 0);
+        assert.equal((await again.status.promise).code, 0);
         other.close();
       });
     });

@@ -134,7 +134,7 @@ forEachBuild((build) => {
       await place.link.start(killed, task, other);
       await place.link.writeStdin(killed, 0, Buffer.alloc(200_000));
       place.link.signal(killed, constants.signals.SIGKILL, "leader");
-      assert.equal((await other.end_.promise).signal, "SIGKILL");
+      assert.equal((await other.status.promise).signal, "SIGKILL");
       assert.equal(
         await place
           .code(write(place.path("g")), { input: Buffer.alloc(10), keepOpen: true, timeLimitMs: 100 })
@@ -158,7 +158,7 @@ forEachBuild((build) => {
       again.attach(number, { stdout: 0, stderr: 0 }, recorder);
       await again.writeStdin(number, 5, Buffer.from("whole"));
       again.closeStdin(number);
-      assert.equal((await recorder.end_.promise).code, 0);
+      assert.equal((await recorder.status.promise).code, 0);
       assert.equal(await readFile(place.path("f"), "utf8"), "half whole");
       again.close();
     });

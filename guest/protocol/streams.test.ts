@@ -77,7 +77,7 @@ forEachBuild((build) => {
       await write;
       assert.equal(taken, true);
       link.closeStdin(number);
-      await recorder.end_.promise;
+      await recorder.status.promise;
       assert.equal(recorder.text("stdout").trim(), String(2 * MiB - 2));
       link.forget(stopped.number);
       await assert.rejects(blocked, { kind: "Cancelled" });
@@ -94,7 +94,7 @@ forEachBuild((build) => {
       await assert.rejects(link.writeStdin(number, 10, Buffer.from("x")), { kind: "FailedPrecondition" });
       await link.writeStdin(number, 9, Buffer.from("jkl"));
       link.closeStdin(number);
-      assert.equal((await recorder.end_.promise).code, 0);
+      assert.equal((await recorder.status.promise).code, 0);
       assert.equal(recorder.text("stdout"), "abcdefghijkl");
       link.close();
     });
@@ -114,7 +114,7 @@ forEachBuild((build) => {
       assert.equal(recorder.received.stdout, WINDOW_BYTES + 100_000);
       recorder.onOutput = (stream, total) => link.acknowledge(number, stream, total);
       link.acknowledge(number, "stdout", recorder.received.stdout);
-      await recorder.end_.promise;
+      await recorder.status.promise;
       assert.equal(recorder.received.stdout, 1_000_000);
       assert.equal(recorder.text("stderr"), "done\n");
       link.close();
@@ -138,7 +138,7 @@ forEachBuild((build) => {
       held.recorder.onEnd = () => {
         atEnd = held.recorder.received.stdout;
       };
-      const end = await held.recorder.end_.promise;
+      const end = await held.recorder.status.promise;
       assert.equal(end.code, 5);
       assert.equal(atEnd, 200_000);
       assert.equal(held.recorder.finished.stdout, false);
@@ -172,7 +172,7 @@ forEachBuild((build) => {
         upTo = recorder.received.stdout;
         link.attach(number, recorder.received, recorder);
       }
-      assert.equal((await recorder.end_.promise).code, 9);
+      assert.equal((await recorder.status.promise).code, 9);
       const expected = Array.from({ length: 60_000 }, (_, index) => `line-${index}-of-many\n`).join("");
       assert.equal(digest(Buffer.from(recorder.text("stdout"))), digest(Buffer.from(expected)));
       link.close();
@@ -182,7 +182,7 @@ forEachBuild((build) => {
       await using agent = await TestAgent.start({ build });
       const first = await agent.connect();
       const { number, recorder } = await begin(first, "echo out; echo err >&2; exit 4");
-      await recorder.end_.promise;
+      await recorder.status.promise;
       first.close();
       await first.closed;
       const second = await agent.connect();
@@ -192,7 +192,7 @@ forEachBuild((build) => {
       assert.deepEqual(report?.streams, { stdout: { from: 0, to: 4 }, stderr: { from: 0, to: 4 } });
       const again = new Recorder(() => {});
       second.attach(number, { stdout: 0, stderr: 0 }, again);
-      assert.equal((await again.end_.promise).code, 4);
+      assert.equal((await again.status.promise).code, 4);
       await again.drained.promise;
       assert.deepEqual([again.text("stdout"), again.text("stderr")], ["out\n", "err\n"]);
       second.close();
@@ -233,7 +233,7 @@ forEachBuild((build) => {
       second.attach(number, { stdout: 0, stderr: 0 }, recorder);
       await second.writeStdin(number, 0, Buffer.from("hello world"));
       second.closeStdin(number);
-      assert.equal((await recorder.end_.promise).code, 0);
+      assert.equal((await recorder.status.promise).code, 0);
       assert.equal(recorder.text("stdout"), "hello world");
       second.close();
     });

@@ -36,11 +36,13 @@ export class TestAgent implements AsyncDisposable {
   readonly directory: string;
   readonly process: ChildProcess;
   readonly socket: string;
+  readonly #endedBy: NodeJS.Signals;
 
-  private constructor(directory: string, socket: string, child: ChildProcess) {
+  private constructor(directory: string, socket: string, child: ChildProcess, endedBy: NodeJS.Signals) {
     this.directory = directory;
     this.socket = socket;
     this.process = child;
+    this.#endedBy = endedBy;
   }
 
   static async start(options: AgentOptions = {}): Promise<TestAgent> {
@@ -55,7 +57,8 @@ export class TestAgent implements AsyncDisposable {
       env: { ASAN_OPTIONS: "detect_leaks=0", PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },
     });
     while (!existsSync(socket) && child.exitCode === null) await new Promise(setImmediate);
-    return new TestAgent(directory, socket, child);
+    // An init takes no SIGTERM, and `unshare` passes only its own death on.
+    return new TestAgent(directory, socket, child, options.wrap === undefined ? "SIGTERM" : "SIGKILL");
   }
 
   connect(): Promise<GuestLink> {
@@ -65,7 +68,7 @@ export class TestAgent implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.process.exitCode === null && this.process.signalCode === null) {
       const exited = once(this.process, "exit");
-      this.process.kill("SIGTERM");
+      this.process.kill(this.#endedBy);
       await exited;
     }
     await rm(this.directory, { recursive: true, force: true });
@@ -90,7 +93,7 @@ export class Recorder implements TaskSink {
   readonly chunks: Record<OutputStream, Buffer[]> = { stdout: [], stderr: [] };
   readonly received: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly finished: Record<OutputStream, boolean> = { stdout: false, stderr: false };
-  readonly end_: PromiseWithResolvers<TaskEnd> = Promise.withResolvers();
+  readonly status: PromiseWithResolvers<TaskEnd> = Promise.withResolvers();
   readonly drained: PromiseWithResolvers<void> = Promise.withResolvers();
   /** Called with the total of a stream after each chunk. */
   onOutput: (stream: OutputStream, total: number) => void = () => {};
@@ -117,7 +120,7 @@ export class Recorder implements TaskSink {
 
   end(status: TaskEnd): void {
     this.onEnd();
-    this.end_.resolve(status);
+    this.status.resolve(status);
   }
 
   text(stream: OutputStream): string {
@@ -157,7 +160,7 @@ export async function run(link: GuestLink, action: TaskAction, options: RunOptio
       if (input.length > 0) await link.writeStdin(number, 0, input);
       if (keepOpen !== true) link.closeStdin(number);
     }
-    const end = await recorder.end_.promise;
+    const end = await recorder.status.promise;
     return { end, stdout: Buffer.concat(recorder.chunks.stdout), stderr: Buffer.concat(recorder.chunks.stderr), pid };
   } finally {
     link.forget(number);

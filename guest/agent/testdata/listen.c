@@ -24,7 +24,7 @@ int main(int argc, char **argv) {
 	memcpy(address.sun_path, argv[1], strlen(argv[1]));
 	memcpy(address.sun_path + strlen(argv[1]), NEW, sizeof NEW);
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 16) != 0) return 71;
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 256) != 0) return 71;
 	/* Whoever sees the name can connect. */
 	if (rename(address.sun_path, argv[1]) != 0) return 71;
 	int at = 2, next = LISTENER + 1;

@@ -1,0 +1,253 @@
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { mkdir, readFile, rmdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { setTimeout } from "node:timers/promises";
+import type { GuestLink } from "#core/guest.ts";
+import { EXEC_DEFAULTS, exec, forEachBuild, nextNumber, Recorder, run, shell, TestAgent } from "./testing.ts";
+
+/** The 14 capabilities that containers of the field leave to root. */
+const KEPT = 0xa80425fbn;
+
+async function spawnerOf(agent: TestAgent): Promise<number> {
+  for (;;) {
+    const pid = agent.process.pid;
+    for (const child of (await readFile(`/proc/${pid}/task/${pid}/children`, "utf8")).trim().split(" ")) {
+      const name = await readFile(`/proc/${child}/comm`, "utf8").catch(() => "");
+      if (name.trim() === "dsec-spawner") return Number(child);
+    }
+    await setTimeout(5);
+  }
+}
+
+/** Empty as soon as the kernel has let go of the last of its processes. */
+async function removeGroup(group: string): Promise<void> {
+  for (let tries = 0; existsSync(group); tries++) {
+    try {
+      await rmdir(group);
+    } catch (error) {
+      if (tries > 1000) throw error;
+      await setTimeout(5);
+    }
+  }
+}
+
+async function line(link: GuestLink, text: string): Promise<string> {
+  const { stdout, stderr } = await shell(link, text);
+  return `${stdout}${stderr}`.trim();
+}
+
+forEachBuild((build) => {
+  describe(`confinement by the ${build} agent`, () => {
+    test("commands have the capabilities of a container and a filter on system calls", async () => {
+      await using agent = await TestAgent.start({ build });
+      const link = await agent.connect();
+      const status = await line(link, "cat /proc/self/status");
+      for (const set of ["CapPrm", "CapEff", "CapBnd"]) {
+        assert.equal(BigInt(`0x${new RegExp(`${set}:\\s*(\\w+)`).exec(status)?.[1]}`), KEPT, set);
+      }
+      for (const set of ["CapInh", "CapAmb"]) {
+        assert.equal(BigInt(`0x${new RegExp(`${set}:\\s*(\\w+)`).exec(status)?.[1]}`), 0n, set);
+      }
+      assert.match(status, /Seccomp:\s*2/);
+      assert.match(status, /NoNewPrivs:\s*0/);
+      assert.match(await line(link, "grep -c . /proc/self/oom_score_adj; cat /proc/self/oom_score_adj"), /\n0$/);
+      const user = (await run(link, exec("cat", "/proc/self/status"), { user: "nobody" })).stdout.toString();
+      assert.match(user, /CapEff:\s*0+\n/);
+      link.close();
+    });
+
+    test("a command begins with nothing of the agent: descriptors, signals, session", async () => {
+      await using agent = await TestAgent.start({ build });
+      const link = await agent.connect();
+      assert.equal(await line(link, "ls -1 /proc/$$/fd | tr '\\n' ' '"), "0 1 2");
+      const status = await line(link, "cat /proc/self/status");
+      for (const set of ["SigBlk", "SigIgn", "SigCgt"]) assert.match(status, new RegExp(`${set}:\\s*0+\n`), set);
+      assert.match(await line(link, "echo $(ps -o pid=,sid=,pgid= -p $$)"), /^(\d+) \1 \1$/);
+      assert.equal(await line(link, "umask"), "0022");
+      link.close();
+    });
+
+    test("denied calls fail with EPERM, unknown ones with ENOSYS, and the machine goes on", async () => {
+      await using agent = await TestAgent.start({ build });
+      const link = await agent.connect();
+      const python = `
+import ctypes, errno, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+def call(*a):
+    ctypes.set_errno(0)
+    return errno.errorcode.get(ctypes.get_errno(), "ok") if libc.syscall(*a) < 0 else "ok"
+x = os.uname().machine == "x86_64"
+print("mount", call(165 if x else 40, b"none", b"/nowhere", b"tmpfs", 0, 0))
+print("unshare", call(272 if x else 97, 0x10000000))
+print("unshare-files", call(272 if x else 97, 0x400))
+print("setns", call(308 if x else 268, 0, 0))
+print("keyctl", call(250 if x else 219, 0, 0))
+print("bpf", call(321 if x else 280, 0, 0, 0))
+print("io_uring", call(425, 1, 0))
+print("clone3", call(435, 0, 0))
+print("clone-ns", call(56 if x else 220, 0x10000011, 0, 0, 0, 0))
+print("future", call(600))
+print("x32", call(0x40000000 + 39) if x else "ENOSYS")
+print("personality", call(135 if x else 92, 0xffffffff))
+print("personality-odd", call(135 if x else 92, 0x0400000))
+print("tiocsti", call(16 if x else 29, 0, 0x5412, b"x"))
+print("vsock", call(41 if x else 198, 40, 1, 0))
+print("alg", call(41 if x else 198, 38, 5, 0))
+print("inet", call(41 if x else 198, 2, 1, 0))
+print("getpid", call(39 if x else 172))
+`;
+      const result = await run(link, exec("python3", "-c", python));
+      assert.equal(
+        `${result.stdout}${result.stderr}`,
+        "mount EPERM\nunshare EPERM\nunshare-files ok\nsetns EPERM\nkeyctl EPERM\nbpf EPERM\nio_uring EPERM\nclone3 ENOSYS\n" +
+          "clone-ns EPERM\nfuture ENOSYS\nx32 ENOSYS\npersonality ok\npersonality-odd EPERM\ntiocsti EPERM\nvsock EPERM\nalg EPERM\n" +
+          "inet ok\ngetpid ok\n",
+      );
+      link.close();
+    });
+
+    test("resource limits are set, and one beyond the node's is refused by name", async () => {
+      await using agent = await TestAgent.start({
+        build,
+        args: [
+          "--rlimit=nofile:64:128",
+          "--rlimit=core:0:0",
+          "--rlimit=cpu:100:unlimited",
+          "--rlimit=stack:1048576:unlimited",
+        ],
+      });
+      const link = await agent.connect();
+      assert.equal(await line(link, "ulimit -n; ulimit -Hn; ulimit -c; ulimit -t; ulimit -s"), "64\n128\n0\n100\n1024");
+      link.close();
+    });
+
+    test("arguments that are wrong end the agent with a usage line", async () => {
+      for (const args of [
+        ["--rlimit=nofile:5"],
+        ["--rlimit=none:1:1"],
+        ["--rlimit=nofile:9:8"],
+        ["--cgroups=99"],
+        ["--cgroups="],
+        ["x"],
+      ]) {
+        await using agent = await TestAgent.start({ build, args });
+        const code = agent.process.exitCode ?? (await new Promise((resolve) => agent.process.once("exit", resolve)));
+        assert.equal(code, 64, args.join(" "));
+      }
+    });
+
+    test("commands are born in the sandbox's cgroups, the agent stays outside", async (t) => {
+      const root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].find((path) => existsSync(join(path, "cgroup.procs")));
+      if (root === undefined) return t.skip("no cgroup v2 hierarchy on this host");
+      const group = join(root, `dsec-agent-test-${process.pid}-${build}`);
+      await mkdir(group);
+      try {
+        await using agent = await TestAgent.start({
+          build,
+          args: ["--cgroups=1"],
+          open: [join(group, "cgroup.procs")],
+        });
+        const link = await agent.connect();
+        assert.match(await line(link, "grep ^0:: /proc/self/cgroup"), /^0::\/$/);
+        const spawner = await spawnerOf(agent);
+        assert.deepEqual((await readFile(join(group, "cgroup.procs"), "utf8")).trim(), String(spawner));
+        process.kill(spawner, "SIGKILL");
+        assert.match(await line(link, "grep ^0:: /proc/self/cgroup"), /^0::\/$/);
+        assert.deepEqual((await readFile(join(group, "cgroup.procs"), "utf8")).trim(), String(await spawnerOf(agent)));
+        link.close();
+      } finally {
+        await removeGroup(group);
+      }
+    });
+
+    test("a sandbox whose cgroup cannot be entered runs nothing", async () => {
+      await using agent = await TestAgent.start({ build, args: ["--cgroups=1"], open: ["/dev/full"] });
+      const link = await agent.connect();
+      await assert.rejects(shell(link, "true"), (error: unknown) => {
+        assert.ok(error instanceof Error && "details" in error);
+        assert.deepEqual(error.details, { stage: "confine", code: "ENOSPC" });
+        return true;
+      });
+      await link.ping(5000);
+      link.close();
+    });
+
+    test("a spawner that is killed or stopped is replaced, and no start is lost", async () => {
+      await using agent = await TestAgent.start({ build });
+      const link = await agent.connect();
+      for (const signal of ["SIGKILL", "SIGSTOP", "SIGTERM", "SIGKILL"] as const) {
+        const before = await spawnerOf(agent);
+        const runs = Array.from({ length: 40 }, (_, index) => shell(link, `exit ${index}`));
+        process.kill(before, signal);
+        const ends = await Promise.all(runs);
+        assert.deepEqual(
+          ends.map((result) => result.end.code),
+          ends.map((_, index) => index),
+        );
+        assert.notEqual(await spawnerOf(agent), before);
+      }
+      link.close();
+    });
+
+    test("a task started before the spawner died goes on", async () => {
+      await using agent = await TestAgent.start({ build });
+      const link = await agent.connect();
+      const number = nextNumber();
+      const recorder = new Recorder((stream, offset) => link.acknowledge(number, stream, offset));
+      await link.start(number, { ...EXEC_DEFAULTS, stdin: "pipe", action: exec("cat") }, recorder);
+      process.kill(await spawnerOf(agent), "SIGKILL");
+      await shell(link, "true");
+      await link.writeStdin(number, 0, Buffer.from("still here"));
+      link.closeStdin(number);
+      assert.equal((await recorder.status.promise).code, 0);
+      assert.equal(recorder.text("stdout"), "still here");
+      link.close();
+    });
+
+    test("a limit on processes is SandboxLimit, and the sandbox is usable again after", async (t) => {
+      const root = "/sys/fs/cgroup/pids";
+      if (!existsSync(join(root, "cgroup.procs"))) return t.skip("no pids controller of cgroup v1 on this host");
+      const group = join(root, `dsec-agent-test-${process.pid}-${build}`);
+      await mkdir(group);
+      try {
+        await writeFile(join(group, "pids.max"), "8");
+        await using agent = await TestAgent.start({
+          build,
+          args: ["--cgroups=1"],
+          open: [join(group, "cgroup.procs")],
+        });
+        const link = await agent.connect();
+        const number = nextNumber();
+        const recorder = new Recorder((stream, offset) => link.acknowledge(number, stream, offset));
+        const bomb = exec("/bin/sh", "-c", "while :; do sleep 5 & done");
+        await link.start(number, { ...EXEC_DEFAULTS, action: bomb }, recorder);
+        const full = Promise.withResolvers<void>();
+        recorder.onOutput = () => full.resolve();
+        await Promise.race([full.promise, recorder.status.promise]);
+        await assert.rejects(
+          async () => {
+            for (let i = 0; i < 100; i++) await shell(link, "sleep 5", { timeLimitMs: 20 });
+          },
+          { kind: "SandboxLimit" },
+        );
+        await link.ping(5000);
+        link.forget(number);
+        await assert.doesNotReject(async () => {
+          for (let tries = 0; ; tries++) {
+            try {
+              await run(link, exec("true"));
+              return;
+            } catch (error) {
+              if (tries > 500) throw error;
+            }
+          }
+        });
+        link.close();
+      } finally {
+        await removeGroup(group);
+      }
+    });
+  });
+});
