@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "worker.h"
@@ -46,6 +47,10 @@ void pool_free(struct pool *pool)
 	for (int at = 0; at < MAX_JOBS; at++)
 		if (pool->workers[at].pid != 0)
 			dismiss(&pool->workers[at]);
+	/* Who sees the cradle's end may count on theirs. */
+	for (int at = 0; at < MAX_JOBS; at++)
+		if (pool->workers[at].pid != 0)
+			waitpid(pool->workers[at].pid, NULL, 0);
 	free(pool);
 }
 
