@@ -1,0 +1,106 @@
+import type { Backend, Handle, Inventory, Place, Usage } from "#core/backend.ts";
+import { SandboxError } from "#core/errors.ts";
+import type { GuestLink } from "#core/guest.ts";
+import type { SandboxId } from "#core/ids.ts";
+import type { SandboxSpec } from "#core/sandbox.ts";
+import { FAKE_DEFAULTS, type FakeConfig, type FakeMoment } from "./config.ts";
+import { bootOf, handleOf } from "./handle.ts";
+import { type FakeHost, FakeSandbox } from "./host.ts";
+import { FakeLink } from "./link.ts";
+import { fakeObstacle } from "./probe.ts";
+
+/** Opens a backend on a node in memory. The one that was open on it before is dead from here on, as after `kill -9`. */
+export function openFakeBackend(host: FakeHost, config: Partial<FakeConfig> = {}): Backend {
+  return new FakeBackend(host, { ...FAKE_DEFAULTS, ...config });
+}
+
+class FakeBackend implements Backend {
+  readonly kind = "fake";
+  readonly #host: FakeHost;
+  readonly #config: FakeConfig;
+  readonly #generation: number;
+
+  constructor(host: FakeHost, config: FakeConfig) {
+    this.#host = host;
+    this.#config = config;
+    this.#generation = host.takeOver();
+  }
+
+  async check(spec: SandboxSpec): Promise<void> {
+    await this.#moment("check", spec.id);
+  }
+
+  async create(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
+    const before = this.#host.sandboxes.get(spec.id);
+    if (before?.alive) return handleOf(spec.id, before.bootId);
+    await this.#interruptible(this.#moment("create", spec.id), signal);
+    const sandbox = new FakeSandbox(spec, place.slot);
+    this.#host.sandboxes.set(spec.id, sandbox);
+    try {
+      await this.#interruptible(this.#moment("created", spec.id), signal);
+    } catch (error) {
+      this.#remove(spec.id);
+      throw error;
+    }
+    return handleOf(spec.id, sandbox.bootId);
+  }
+
+  async connect(handle: Handle, signal: AbortSignal): Promise<GuestLink> {
+    await this.#interruptible(this.#moment("connect", handle.id), signal);
+    const sandbox = this.#named(handle);
+    if (sandbox === undefined) throw new SandboxError("SandboxLost", "the fake sandbox is dead");
+    return new FakeLink(sandbox, this.#config.clock);
+  }
+
+  async recover(handle: Handle): Promise<Handle | undefined> {
+    await this.#moment("recover", handle.id);
+    return this.#named(handle) === undefined ? undefined : handle;
+  }
+
+  async kill(id: SandboxId): Promise<void> {
+    await this.#moment("kill", id);
+    this.#host.sandboxes.get(id)?.die();
+  }
+
+  async destroy(id: SandboxId): Promise<void> {
+    await this.#moment("destroy", id);
+    this.#remove(id);
+  }
+
+  async usage(handle: Handle): Promise<Usage> {
+    await this.#moment("usage", handle.id);
+    const sandbox = this.#named(handle);
+    const pids = sandbox === undefined ? 0 : 1 + [...sandbox.tasks.values()].filter((task) => !task.hasEnded).length;
+    return { cpuMs: 0, memoryBytes: 0, memoryPeakBytes: 0, oomKills: sandbox?.oomKills ?? 0, pids };
+  }
+
+  async inventory(): Promise<Inventory> {
+    return this.#host.inventory();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {}
+
+  #remove(id: SandboxId): void {
+    this.#host.sandboxes.get(id)?.die();
+    this.#host.sandboxes.delete(id);
+  }
+
+  #named(handle: Handle): FakeSandbox | undefined {
+    const sandbox = this.#host.sandboxes.get(handle.id);
+    return sandbox?.alive && sandbox.bootId === bootOf(handle) ? sandbox : undefined;
+  }
+
+  async #moment(moment: FakeMoment, id: SandboxId): Promise<void> {
+    await this.#config.script(moment, id);
+    const obstacle = fakeObstacle(this.#host, this.#generation);
+    if (obstacle !== undefined) throw new SandboxError("Unavailable", obstacle);
+  }
+
+  #interruptible<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+    return new Promise((resolve, reject) => {
+      if (signal.aborted) reject(signal.reason);
+      else signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+      work.then(resolve, reject);
+    });
+  }
+}
