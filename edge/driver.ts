@@ -210,8 +210,11 @@ export class SandboxDriver {
       this.#created.resolve();
       this.#lifetime.look();
     } catch (error) {
-      if (this.#closed) return;
       const typed = asSandboxError(error);
+      if (this.#closed) {
+        this.#created.reject(typed);
+        return;
+      }
       if (this.state === "creating") this.#change("destroying", `its creation failed: ${typed.message}`);
       await this.#tearDown().catch(() => undefined);
       this.#created.reject(typed);
@@ -344,7 +347,6 @@ export class SandboxDriver {
     this.#change("destroyed");
     admission.release(this.held, this.slot);
     this.#parts.gone(id);
-    this.#created.reject(new SandboxError("SandboxLost", "the sandbox was destroyed"));
     this.#gone.resolve();
   }
 
