@@ -26,10 +26,9 @@ export async function createSandbox(
   } catch (error) {
     const missing = Object.hasOwn(DEFAULT_BASES, request.base) ? DEFAULT_BASES[request.base] : undefined;
     if (!(error instanceof NotFoundError) || missing === undefined) throw error;
-    // Something else may be what was not found.
+    // Something else may be what was not found, or somebody else has just built it: then the second try tells.
     const known = await client.artifacts.list(options);
-    if (known.some((artifact) => artifact.name === request.base)) throw error;
-    await buildBase(client, missing, io, options);
+    if (!known.some(({ name }) => name === request.base)) await buildBase(client, missing, io, options);
     return client.sandboxes.create(request, options);
   }
 }

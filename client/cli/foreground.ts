@@ -1,4 +1,4 @@
-import type { CommandLine, Result, Sandbox, StartOptions } from "#sdk";
+import { type CommandLine, CommandStartError, type Result, type Sandbox, type StartOptions } from "#sdk";
 import { attach } from "./attach.ts";
 import { exitStatusOf, noteOn } from "./exit-status.ts";
 import type { Interrupts } from "./interrupts.ts";
@@ -13,7 +13,9 @@ export async function foreground(
 ): Promise<number> {
   const { interrupts, ...start } = options;
   const { signal } = interrupts;
-  const command = await sandbox.start(line, { ...start, stdin: "pipe", signal });
+  const command = await sandbox.start(line, { ...start, stdin: "pipe", signal }).catch((error: unknown) => {
+    throw error instanceof CommandStartError ? named(error, line) : error;
+  });
   interrupts.forward = (name) => command.signal(name);
   try {
     if (context.json) {
@@ -31,6 +33,12 @@ export async function foreground(
     await command.signal("SIGKILL", { timeoutMs: 5_000 }).catch(() => undefined);
     return interrupts.left;
   }
+}
+
+/** People look for the program that they wrote. */
+function named(error: CommandStartError, line: CommandLine): CommandStartError {
+  const program = typeof line === "string" ? "/bin/sh" : String(line[0]);
+  return new CommandStartError(error.kind, `${program}: ${error.message}`, { hint: error.hint, cause: error });
 }
 
 /** A shell line or a program, as the person said. */

@@ -88,7 +88,9 @@ function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finis
     .passThroughOptions()
     .action(async (id: string, words: string[], options, command: Command) => {
       const { exec } = await import("./commands/exec.ts");
-      finish(await exec(contextOf(parts, command), id, words, options));
+      // Options end at the id, so what separates them from the command is still there.
+      const line = words[0] === "--" ? words.slice(1) : words;
+      finish(await exec(contextOf(parts, command), id, line, options));
     });
   addLookingCommands(program, parts, finish);
 }

@@ -2,7 +2,7 @@ import type { CommandView, OutputStream } from "#api/index.ts";
 import { type Caller, type CallOptions, concat } from "./caller.ts";
 import { OutputLostError } from "./errors.ts";
 import { type OutputChunk, type OutputOptions, readOutput } from "./output.ts";
-import { Result } from "./result.ts";
+import { type Collected, Result } from "./result.ts";
 
 /** How long the server holds one question for a command's end; the client asks again until its own limit. */
 export const WAIT_MS = 20_000;
@@ -61,7 +61,7 @@ export class Command {
       this.#collect("stdout", view, options),
       this.#collect("stderr", view, options),
     ]);
-    return new Result(view, stdout, stderr);
+    return new Result(view.status, stdout, stderr);
   }
 
   /** Its stdout as it comes, byte-exact; throws `OutputLostError` where bytes were dropped. */
@@ -119,11 +119,19 @@ export class Command {
     return run;
   }
 
-  async #collect(stream: OutputStream, view: CommandView, options: CallOptions): Promise<Uint8Array> {
-    if (view[stream].kept === 0) return new Uint8Array();
+  /** Everything up to what the leader had written when it ended; a background child may hold the stream open for ever. */
+  async #collect(stream: OutputStream, view: CommandView, options: CallOptions): Promise<Collected> {
+    const { seen } = view[stream];
     const chunks: Uint8Array[] = [];
-    for await (const chunk of this.output(stream, { ...options, follow: false })) chunks.push(chunk.bytes);
-    return concat(chunks);
+    let [offset, whole] = [0, true];
+    if (seen === 0) return { bytes: concat(chunks), whole };
+    for await (const chunk of this.output(stream, { signal: options.signal })) {
+      whole &&= chunk.offset === offset;
+      chunks.push(chunk.bytes);
+      offset = chunk.offset + chunk.bytes.byteLength;
+      if (offset >= seen) break;
+    }
+    return { bytes: concat(chunks), whole: whole && offset >= seen };
   }
 }
 

@@ -1,5 +1,11 @@
 import type { CommandView } from "#api/index.ts";
-import type { EndedCommand } from "./command.ts";
+
+/** One stream of a command that has ended. */
+export interface Collected {
+  readonly bytes: Uint8Array;
+  /** False when bytes were dropped to hold the cap. */
+  readonly whole: boolean;
+}
 
 /** How a command ended and what it wrote. */
 export class Result {
@@ -11,11 +17,11 @@ export class Result {
   readonly truncated: boolean;
 
   /** Made by `Sandbox.run` and `Command.result`. */
-  constructor(view: EndedCommand, stdout: Uint8Array, stderr: Uint8Array) {
-    this.status = view.status;
-    this.stdout = stdout;
-    this.stderr = stderr;
-    this.truncated = view.stdout.truncated || view.stderr.truncated;
+  constructor(status: NonNullable<CommandView["status"]>, stdout: Collected, stderr: Collected) {
+    this.status = status;
+    this.stdout = stdout.bytes;
+    this.stderr = stderr.bytes;
+    this.truncated = !stdout.whole || !stderr.whole;
   }
 
   /** True exactly when the command exited by itself with code 0. */

@@ -142,12 +142,12 @@ function wireArgument(argument: string | Uint8Array): string | { base64: string 
   return typeof argument === "string" ? argument : { base64: Buffer.from(argument).toString("base64") };
 }
 
-/** The result, when the command ended in time and everything that is kept came with the answer. */
+/** The result, when the command ended in time and every byte it wrote came with the answer. */
 function inlineResult(reply: CommandReply): Result | undefined {
   const { output } = reply;
   if (!hasEnded(reply) || output === undefined) return undefined;
   const stdout = Buffer.from(output.stdout, "base64");
   const stderr = Buffer.from(output.stderr, "base64");
-  const whole = stdout.byteLength === reply.stdout.kept && stderr.byteLength === reply.stderr.kept;
-  return whole ? new Result(reply, stdout, stderr) : undefined;
+  if (stdout.byteLength < reply.stdout.seen || stderr.byteLength < reply.stderr.seen) return undefined;
+  return new Result(reply.status, { bytes: stdout, whole: true }, { bytes: stderr, whole: true });
 }

@@ -7,7 +7,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, test } from "node:test";
-import { findTraces, type Marks } from "../support/marks.ts";
+import { type Marks, remainingTraces } from "../support/marks.ts";
 import { sweep } from "../support/sweep.ts";
 
 const ENTRY = join(import.meta.dirname, "../../bin/dsec.ts");
@@ -19,7 +19,7 @@ describe("a node and the commands that start and stop it", { timeout: 300_000 },
   });
   afterEach(async () => {
     await dsec(["down"]);
-    const { processes, cgroups, mounts, loopDevices } = findTraces(marks);
+    const { processes, cgroups, mounts, loopDevices } = await remainingTraces(marks);
     await sweep(marks);
     rmSync(marks.folder, { recursive: true, force: true });
     assert.deepEqual([processes, cgroups, mounts, loopDevices], [[], [], [], []]);
