@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { hasCode } from "#core/errors.ts";
 
 /** What tells the things of one node from everything else on the machine. */
@@ -23,16 +24,30 @@ export function findTraces(marks: Marks): Traces {
   };
 }
 
+/** What is left once the kernel has finished: a loop device goes a moment after the last mount of its file, in any namespace. */
+export async function remainingTraces(marks: Marks, limitMs = 5_000): Promise<Traces> {
+  for (const end = Date.now() + limitMs; ; ) {
+    const left = findTraces(marks);
+    if (Object.values(left).flat().length === 0 || Date.now() > end) return left;
+    await sleep(50);
+  }
+}
+
 /** Ids of processes of the node: they have its folder in their environment, or sit in a cgroup of its sandboxes. */
 export function findProcesses({ edge, folder }: Marks): readonly number[] {
   const pids = readdirSync("/proc").filter((name) => /^\d+$/.test(name));
   return pids
     .filter((pid) => {
-      if (Number(pid) === process.pid) return false;
+      if (Number(pid) === process.pid || hasDied(pid)) return false;
       const cgroups = readIfThere(`/proc/${pid}/cgroup`);
       return cgroups.includes(`/dsec/${edge}/`) || readIfThere(`/proc/${pid}/environ`).includes(folder);
     })
     .map(Number);
+}
+
+/** Orphans that have died are not the node's any more: they wait for the machine's first process to take note. */
+function hasDied(pid: string): boolean {
+  return /\) [ZX] /.test(readIfThere(`/proc/${pid}/stat`));
 }
 
 /** Folders below /sys/fs/cgroup that belong to the node. */

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { KEEP_SIGNAL, REMOVE_SIGNAL } from "#bin/stop-signals.ts";
 import { Client } from "#sdk";
-import { findTraces, type Marks, type Traces } from "./marks.ts";
+import { findTraces, type Marks, remainingTraces, type Traces } from "./marks.ts";
 import { sweep } from "./sweep.ts";
 
 const ENTRY = join(import.meta.dirname, "../../bin/node.ts");
@@ -114,7 +114,7 @@ export class TestNode implements AsyncDisposable {
   /** Stops the node, asserts that nothing of it is left, and removes what is. */
   async [Symbol.asyncDispose](): Promise<void> {
     const status = this.#child === undefined ? 0 : await this.stop();
-    const left = this.traces();
+    const left = await remainingTraces(this.marks);
     const said = this.log;
     await this.#clean();
     const none: Traces = { processes: [], cgroups: [], mounts: [], loopDevices: [] };
