@@ -47,6 +47,9 @@ static bool well_formed(const struct field fields[START_TAG_LIMIT]) {
 	if (fields[START_ACTION].value == NULL) return false;
 	if (!is_text(&fields[START_USER]) || !is_text(&fields[START_CWD])) return false;
 	if (fields[START_ENV].size > 0 && !is_texts(&fields[START_ENV])) return false;
+	/* Also where the action has no use for it: what was parsed can be read. */
+	if (fields[START_ARGV].size > 0 && !is_texts(&fields[START_ARGV])) return false;
+	if (fields[START_PATH].value != NULL && !is_text(&fields[START_PATH])) return false;
 	if (fields[START_ACTION].value[0] == ACTION_EXEC) {
 		return is_texts(&fields[START_ARGV]) && fields[START_ARGV].value[0] != 0;
 	}
