@@ -1,6 +1,5 @@
 import { createReadStream, createWriteStream, lstatSync, renameSync, rmSync, statSync } from "node:fs";
 import { basename, join } from "node:path";
-import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { Client } from "#sdk";
 import { CliError, hasCode } from "../cli-error.ts";
@@ -49,9 +48,12 @@ async function upload(context: CliContext, client: Client, from: string, to: Pla
 async function download(context: CliContext, client: Client, from: Place, to: string): Promise<number> {
   const files = client.sandboxes.use(from.sandbox ?? "").files;
   let size = 0;
-  const counted = Readable.from(files.stream(from.path), { objectMode: false }).on("data", (chunk: Buffer) => {
-    size += chunk.byteLength;
-  });
+  async function* counted(): AsyncGenerator<Uint8Array> {
+    for await (const chunk of files.stream(from.path)) {
+      size += chunk.byteLength;
+      yield chunk;
+    }
+  }
   if (to === "-") {
     await pipeline(counted, context.io.stdout, { end: false });
     return size;
