@@ -24,8 +24,8 @@ export function findTraces(marks: Marks): Traces {
   };
 }
 
-/** What is left once the kernel has finished: a loop device goes a moment after the last mount of its file, in any namespace. */
-export async function remainingTraces(marks: Marks, limitMs = 5_000): Promise<Traces> {
+/** What is left once the kernel has finished: a loop device stays while any mount namespace has a copy of its mount. */
+export async function remainingTraces(marks: Marks, limitMs = 60_000): Promise<Traces> {
   for (const end = Date.now() + limitMs; ; ) {
     const left = findTraces(marks);
     if (Object.values(left).flat().length === 0 || Date.now() > end) return left;
