@@ -49,6 +49,8 @@ export class LiveCommand implements TaskSink {
   /** The journal refused the end: the agent has to keep it. */
   #unrecorded = false;
   #settled = false;
+  /** The streams as they were when the logs were let go. */
+  #final: Readonly<Record<OutputStream, StreamInfo>> | undefined;
   #holds = 1;
 
   constructor(host: CommandHost, identity: CommandIdentity, logs: Readonly<Record<OutputStream, OutputLog>>) {
@@ -157,7 +159,7 @@ export class LiveCommand implements TaskSink {
   }
 
   get #streams(): Readonly<Record<OutputStream, StreamInfo>> {
-    return { stdout: this.logs.stdout.info, stderr: this.logs.stderr.info };
+    return this.#final ?? { stdout: this.logs.stdout.info, stderr: this.logs.stderr.info };
   }
 
   #recordStreams(): void {
@@ -212,6 +214,7 @@ export class LiveCommand implements TaskSink {
   #release(): void {
     this.#holds -= 1;
     if (this.#holds > 0) return;
+    this.#final = this.#streams;
     for (const stream of STREAMS) this.logs[stream][Symbol.dispose]();
   }
 }

@@ -48,7 +48,9 @@ export class OutputLog implements Disposable {
   /** The log of a command that an earlier process ran; `small` and `info` are what the journal has of it. */
   static reopen(options: OutputLogOptions, small: Uint8Array | undefined, info: StreamInfo | undefined): OutputLog {
     const log = new OutputLog(options);
-    const file = OutputFile.open(options.path);
+    // Output that is whole in the journal has no file worth looking for.
+    const whole = info?.ended === true && small?.length === info.seen;
+    const file = whole ? undefined : OutputFile.open(options.path);
     if (file === undefined) log.#restore(small ?? new Uint8Array(), info);
     else log.#continue(file, small ?? new Uint8Array(), info);
     log.#recorded = info !== undefined;

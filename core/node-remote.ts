@@ -1,0 +1,156 @@
+import type { CommandId, SandboxId } from "#core/ids.ts";
+import type {
+  CommandResult,
+  FileRead,
+  FileTarget,
+  FileWrite,
+  FileWritten,
+  Node,
+  NodeInfo,
+  OutputChunk,
+  OutputRead,
+  ResourceCount,
+  RunWait,
+  SandboxFilter,
+  StdinWrite,
+} from "#core/node.ts";
+import {
+  decodeBytes,
+  decodeChunks,
+  decodeResult,
+  decodeValue,
+  encodeBytes,
+  encodeValue,
+  type NodeMethod,
+  type StdinArguments,
+} from "#core/node-wire.ts";
+import type { Payload } from "#core/rpc/frames.ts";
+import { type RpcOptions, RpcPeer } from "#core/rpc/peer.ts";
+import type { FrameTransport } from "#core/rpc/transport.ts";
+import type { CommandInfo, CommandSpec, FileInfo, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
+
+/**
+ * A node at the other end of a connection. Indistinguishable from the node itself, but for `Unavailable` when the connection
+ * breaks: then a new one is made on a new connection.
+ */
+export class RemoteNode implements Node, Disposable {
+  readonly #peer: RpcPeer;
+
+  constructor(transport: FrameTransport, options: Omit<RpcOptions, "serve"> = {}) {
+    this.#peer = new RpcPeer(transport, options);
+  }
+
+  /** Resolves when the connection is gone. */
+  get closed(): Promise<void> {
+    return this.#peer.closed;
+  }
+
+  [Symbol.dispose](): void {
+    this.#peer.close();
+  }
+
+  info(signal: AbortSignal): Promise<NodeInfo> {
+    return this.#call("info", [], signal);
+  }
+
+  create(spec: SandboxSpec, signal: AbortSignal): Promise<SandboxInfo> {
+    return this.#call("create", [spec], signal);
+  }
+
+  inspect(id: SandboxId, signal: AbortSignal): Promise<SandboxInfo> {
+    return this.#call("inspect", [id], signal);
+  }
+
+  list(filter: SandboxFilter, signal: AbortSignal): Promise<readonly SandboxInfo[]> {
+    return this.#call("list", [filter], signal);
+  }
+
+  extend(id: SandboxId, lifetime: Lifetime, signal: AbortSignal): Promise<SandboxInfo> {
+    return this.#call("extend", [id, lifetime], signal);
+  }
+
+  destroy(id: SandboxId, signal: AbortSignal): Promise<void> {
+    return this.#call("destroy", [id], signal);
+  }
+
+  async startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult> {
+    return decodeResult(await this.#peer.call("startCommand", encodeValue([id, spec, wait]), { signal }));
+  }
+
+  listCommands(id: SandboxId, signal: AbortSignal): Promise<readonly CommandInfo[]> {
+    return this.#call("listCommands", [id], signal);
+  }
+
+  waitCommand(id: SandboxId, command: CommandId, waitMs: number, signal: AbortSignal): Promise<CommandInfo> {
+    return this.#call("waitCommand", [id, command, waitMs], signal);
+  }
+
+  signalCommand(id: SandboxId, command: CommandId, signalName: string, signal: AbortSignal): Promise<void> {
+    return this.#call("signalCommand", [id, command, signalName], signal);
+  }
+
+  async writeStdin(
+    id: SandboxId,
+    command: CommandId,
+    input: StdinWrite,
+    signal: AbortSignal,
+  ): Promise<{ readonly offset: number }> {
+    const args: StdinArguments = [id, command, { offset: input.offset, close: input.close }];
+    return decodeValue(await this.#upload("writeStdin", args, input.bytes, signal));
+  }
+
+  readOutput(id: SandboxId, command: CommandId, read: OutputRead, signal: AbortSignal): AsyncIterable<OutputChunk> {
+    return decodeChunks(this.#peer.stream("readOutput", encodeValue([id, command, read]), { signal }));
+  }
+
+  readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncIterable<Uint8Array> {
+    return decodeBytes(this.#peer.stream("readFile", encodeValue([id, read]), { signal }));
+  }
+
+  async writeFile(
+    id: SandboxId,
+    write: FileWrite,
+    bytes: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<FileWritten> {
+    return decodeValue(await this.#upload("writeFile", [id, write], bytes, signal));
+  }
+
+  async *listFiles(id: SandboxId, target: FileTarget, signal: AbortSignal): AsyncGenerator<FileInfo, void, undefined> {
+    const items = this.#peer.stream("listFiles", encodeValue([id, target]), { signal });
+    for await (const item of items) yield decodeValue<FileInfo>(item);
+  }
+
+  stat(id: SandboxId, target: FileTarget, signal: AbortSignal): Promise<FileInfo> {
+    return this.#call("stat", [id, target], signal);
+  }
+
+  makeDirectory(
+    id: SandboxId,
+    target: FileTarget & { readonly mode: number; readonly parents: boolean },
+    signal: AbortSignal,
+  ): Promise<void> {
+    return this.#call("makeDirectory", [id, target], signal);
+  }
+
+  remove(id: SandboxId, target: FileTarget & { readonly recursive: boolean }, signal: AbortSignal): Promise<void> {
+    return this.#call("remove", [id, target], signal);
+  }
+
+  resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {
+    return this.#call("resources", [], signal);
+  }
+
+  async #call<T>(method: NodeMethod, args: readonly unknown[], signal: AbortSignal): Promise<T> {
+    return decodeValue<T>(await this.#peer.call(method, encodeValue(args), { signal }));
+  }
+
+  #upload(
+    method: NodeMethod,
+    args: readonly unknown[],
+    bytes: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<Payload> {
+    return this.#peer.call(method, encodeValue(args), { signal, upload: encodeBytes(bytes) });
+  }
+}

@@ -1,0 +1,94 @@
+import type { CommandId, SandboxId } from "#core/ids.ts";
+import type { CommandResult, Node, OutputChunk } from "#core/node.ts";
+import { pack, unpack } from "#core/pack.ts";
+import type { Payload } from "#core/rpc/frames.ts";
+
+/**
+ * How each method of the node API crosses a connection. Arguments travel packed in the head, as a list, without the signal;
+ * what is bulk travels as bytes beside it. `download`: the answer is a stream; `upload`: the last argument is one.
+ */
+export const NODE_METHODS = {
+  info: "call",
+  create: "call",
+  inspect: "call",
+  list: "call",
+  extend: "call",
+  destroy: "call",
+  startCommand: "call",
+  listCommands: "call",
+  waitCommand: "call",
+  signalCommand: "call",
+  writeStdin: "upload",
+  readOutput: "download",
+  readFile: "download",
+  writeFile: "upload",
+  listFiles: "download",
+  stat: "call",
+  makeDirectory: "call",
+  remove: "call",
+  resources: "call",
+} as const satisfies Record<keyof Node, "call" | "upload" | "download">;
+
+/** The name of a method of the node API. */
+export type NodeMethod = keyof typeof NODE_METHODS;
+
+const NO_BYTES = new Uint8Array();
+/** An item of the RPC holds 128 KiB with its head; longer chunks are cut. */
+const PIECE_BYTES = 64 * 1024;
+
+/** A value that is no bulk. */
+export function encodeValue(value: unknown): Payload {
+  return { head: pack(value), bytes: NO_BYTES };
+}
+
+/** What `encodeValue` made. Both ends are built from one `Node` interface; the edge checks what it acts on. */
+export function decodeValue<T>(payload: Payload): T {
+  return unpack(payload.head) as T;
+}
+
+/** Bytes as items that fit the RPC. */
+export async function* encodeBytes(source: AsyncIterable<Uint8Array>): AsyncGenerator<Payload, void, undefined> {
+  for await (const bytes of source) {
+    for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
+      yield { head: undefined, bytes: bytes.subarray(at, at + PIECE_BYTES) };
+    }
+  }
+}
+
+/** The inverse of `encodeBytes`; cuts may differ. */
+export async function* decodeBytes(items: AsyncIterable<Payload>): AsyncGenerator<Uint8Array, void, undefined> {
+  for await (const item of items) yield item.bytes;
+}
+
+/** Output chunks as items: the offset is the head. */
+export async function* encodeChunks(source: AsyncIterable<OutputChunk>): AsyncGenerator<Payload, void, undefined> {
+  for await (const { offset, bytes } of source) {
+    for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
+      yield { head: offset + at, bytes: bytes.subarray(at, at + PIECE_BYTES) };
+    }
+  }
+}
+
+/** The inverse of `encodeChunks`; cuts may differ. */
+export async function* decodeChunks(items: AsyncIterable<Payload>): AsyncGenerator<OutputChunk, void, undefined> {
+  for await (const item of items) yield { offset: Number(item.head), bytes: item.bytes };
+}
+
+/** A started command; the output is one run of bytes, stdout first. */
+export function encodeResult(result: CommandResult): Payload {
+  const { output } = result;
+  if (output === undefined) return { head: { command: pack(result.command) }, bytes: NO_BYTES };
+  const head = { command: pack(result.command), stdoutBytes: output.stdout.length };
+  return { head, bytes: Buffer.concat([output.stdout, output.stderr]) };
+}
+
+/** The inverse of `encodeResult`. */
+export function decodeResult(payload: Payload): CommandResult {
+  const { command, stdoutBytes } = decodeValue<{ command: CommandResult["command"]; stdoutBytes?: number }>(payload);
+  const { bytes } = payload;
+  if (stdoutBytes === undefined) return { command, output: undefined };
+  return { command, output: { stdout: bytes.subarray(0, stdoutBytes), stderr: bytes.subarray(stdoutBytes) } };
+}
+
+/** Where input goes; the bytes follow as a stream. */
+export type StdinArguments = readonly [SandboxId, CommandId, { readonly offset: number; readonly close: boolean }];

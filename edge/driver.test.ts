@@ -1,0 +1,107 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import type { FakeMoment } from "#backends/fake/config.ts";
+import { aFakeSpec } from "#backends/fake/spec.ts";
+import { asSandboxError, SandboxError } from "#core/errors.ts";
+import { newSandboxId, parseEdgeId, type SandboxId } from "#core/ids.ts";
+import { never, Rig, run, until } from "./test-support/rig.ts";
+
+const IDS = [1, 2, 3].map(() => newSandboxId(parseEdgeId("fake")));
+const target = fc.constantFrom(...IDS);
+
+const step = fc.oneof(
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant("create" as const), id: target }) },
+  { weight: 3, arbitrary: fc.record({ kind: fc.constant("destroy" as const), id: target }) },
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant("run" as const), id: target }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant("die" as const), id: target }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant("break" as const), id: target }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant("crash" as const) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant("sabotage" as const),
+      moment: fc.constantFrom<FakeMoment>("check", "create", "created", "connect", "kill", "destroy", "usage"),
+    }),
+  },
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant("wait" as const) }) },
+);
+
+/** What an operation may end with, whatever happened around it. */
+const EXPECTED = new Set(["NotFound", "FailedPrecondition", "SandboxLost", "Unavailable", "Cancelled", "Internal"]);
+
+test("random verbs, deaths, failures and crashes end in a state that agrees with the node", async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { maxLength: 40 }), async (steps) => {
+      const sabotage = new Map<FakeMoment, number>();
+      const script = (moment: FakeMoment) => {
+        const left = sabotage.get(moment) ?? 0;
+        if (left === 0) return;
+        sabotage.set(moment, left - 1);
+        throw new SandboxError("Internal", `sabotage at ${moment}`);
+      };
+      await using rig = await Rig.open({ script });
+      const pending: Promise<unknown>[] = [];
+      const tolerate = (work: Promise<unknown>) => {
+        pending.push(
+          work.catch((error: unknown) => {
+            const { kind } = asSandboxError(error);
+            assert.ok(EXPECTED.has(kind), `${kind}: ${error instanceof Error ? error.stack : error}`);
+          }),
+        );
+      };
+      for (const one of steps) {
+        if (one.kind === "create") tolerate(rig.edge.create(aFakeSpec({ id: one.id }), never));
+        if (one.kind === "destroy") tolerate(rig.edge.destroy(one.id, never));
+        if (one.kind === "run") tolerate(runAndCheck(rig, one.id));
+        if (one.kind === "die") rig.host.sandboxes.get(one.id)?.die();
+        if (one.kind === "break") rig.host.sandboxes.get(one.id)?.breakLinks();
+        if (one.kind === "sabotage") sabotage.set(one.moment, 1);
+        if (one.kind === "crash") {
+          sabotage.clear();
+          await rig.crash();
+        }
+        if (one.kind === "wait") await new Promise(setImmediate);
+      }
+      sabotage.clear();
+      await Promise.all(pending);
+      await settle(rig);
+      await check(rig);
+    }),
+    { numRuns: 120 },
+  );
+});
+
+async function runAndCheck(rig: Rig, id: SandboxId): Promise<void> {
+  const { command, output } = await run(rig.edge, id, ["echo", "x"]);
+  if (command.status?.cause === "exited") assert.equal(Buffer.from(output?.stdout ?? []).toString(), "x\n");
+}
+
+/** Removals that failed are asked for again; losses are noticed. */
+async function settle(rig: Rig): Promise<void> {
+  for (const id of IDS) {
+    await until(async () => {
+      const info = (await rig.edge.list({}, never)).find(({ spec }) => spec.id === id);
+      if (info?.state === "destroying") await rig.edge.destroy(id, never).catch(() => undefined);
+      return (
+        info === undefined ||
+        info.state === "failed" ||
+        (info.state === "ready" && rig.host.sandboxes.get(id)?.alive === true)
+      );
+    });
+  }
+}
+
+async function check(rig: Rig): Promise<void> {
+  const known = await rig.edge.list({}, never);
+  const ready = known.filter(({ state }) => state === "ready");
+  const live = [...rig.host.sandboxes.values()].filter(({ alive }) => alive);
+  assert.deepEqual(new Set(live.map(({ spec }) => spec.id)), new Set(ready.map(({ spec }) => spec.id)));
+  assert.deepEqual(new Set(rig.host.sandboxes.keys()), new Set(known.map(({ spec }) => spec.id)));
+  const { promised } = await rig.edge.info(never);
+  assert.equal(promised.sandboxes, known.length);
+  for (const { spec } of ready) assert.equal((await run(rig.edge, spec.id, ["true"])).command.status?.code, 0);
+  for (const { spec } of known) await rig.edge.destroy(spec.id, never);
+  assert.equal(rig.host.sandboxes.size, 0);
+  assert.deepEqual((await rig.edge.info(never)).promised, { cpus: 0, memoryMiB: 0, sandboxes: 0 });
+}

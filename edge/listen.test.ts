@@ -1,0 +1,65 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { test } from "node:test";
+import WebSocket from "ws";
+import { RemoteNode } from "#core/node-remote.ts";
+import { RpcPeer } from "#core/rpc/peer.ts";
+import { websocketTransport } from "#core/rpc/websocket.ts";
+import { listenNode } from "#edge/listen.ts";
+import { never, Rig } from "./test-support/rig.ts";
+
+const LOOPBACK = { host: "127.0.0.1", port: 0, token: "secret" };
+
+test("a wrong token, no token or another path is refused before anything is said", async () => {
+  await using rig = await Rig.open();
+  await using listener = await listenNode(rig.edge, LOOPBACK);
+  const attempts = [
+    [listener.url, { authorization: "Bearer wrong" }, 401],
+    [listener.url, {}, 401],
+    [listener.url.replace(/node$/, "other"), { authorization: "Bearer secret" }, 404],
+  ] as const;
+  for (const [url, headers, status] of attempts) {
+    const socket = new WebSocket(url, { headers });
+    const [error] = await once(socket, "error").catch((thrown: unknown) => [thrown]);
+    assert.match(String(error), new RegExp(`${status}`));
+  }
+});
+
+test("a port in use is FailedPrecondition", async () => {
+  await using rig = await Rig.open();
+  await using listener = await listenNode(rig.edge, LOOPBACK);
+  const port = Number(new URL(listener.url).port);
+  await assert.rejects(listenNode(rig.edge, { ...LOOPBACK, port }), { kind: "FailedPrecondition", message: /in use/ });
+});
+
+test("a connection of garbage is cut off and others go on", async () => {
+  await using rig = await Rig.open();
+  await using listener = await listenNode(rig.edge, LOOPBACK);
+  const open = async () => {
+    const socket = new WebSocket(listener.url, { headers: { authorization: "Bearer secret" } });
+    await once(socket, "open");
+    return socket;
+  };
+  for (const garbage of [Buffer.from([99, 0, 0, 0]), Buffer.alloc(100, 0xff), "text"]) {
+    const bad = await open();
+    bad.send(garbage);
+    await once(bad, "close");
+  }
+  using node = new RemoteNode(websocketTransport(await open()));
+  assert.equal((await node.list({}, never)).length, 0);
+});
+
+test("a method of another release is refused by name", async () => {
+  await using rig = await Rig.open();
+  await using listener = await listenNode(rig.edge, LOOPBACK);
+  const socket = new WebSocket(listener.url, { headers: { authorization: "Bearer secret" } });
+  await once(socket, "open");
+  const peer = new RpcPeer(websocketTransport(socket));
+  for (const method of ["fly", "constructor", "__proto__"]) {
+    await assert.rejects(peer.call(method, { head: [], bytes: new Uint8Array() }, { signal: never }), {
+      kind: "InvalidArgument",
+      message: new RegExp(method),
+    });
+  }
+  peer.close();
+});

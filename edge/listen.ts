@@ -1,0 +1,86 @@
+import { createHash, timingSafeEqual } from "node:crypto";
+import { createServer, type IncomingMessage } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Duplex } from "node:stream";
+import { WebSocketServer } from "ws";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import type { Node } from "#core/node.ts";
+import type { RpcPeer } from "#core/rpc/peer.ts";
+import { WEBSOCKET_MAX_PAYLOAD_BYTES, websocketTransport } from "#core/rpc/websocket.ts";
+import { serveNode } from "#edge/server.ts";
+
+/** Connections at a time: a control plane needs a few a copy. */
+const CONNECTION_LIMIT = 256;
+
+/** Where a node answers. */
+export interface NodeListener extends AsyncDisposable {
+  /** `ws://host:port/node`. */
+  readonly url: string;
+}
+
+/**
+ * Serves a node over WebSockets at `/node`, to callers with the token as a bearer. Rejects with `FailedPrecondition` when the
+ * port is taken. Disposing cuts every connection.
+ */
+export async function listenNode(
+  node: Node,
+  options: { readonly host: string; readonly port: number; readonly token: string },
+): Promise<NodeListener> {
+  const http = createServer((_, response) => response.writeHead(426, { Upgrade: "websocket" }).end());
+  const sockets = new WebSocketServer({
+    noServer: true,
+    maxPayload: WEBSOCKET_MAX_PAYLOAD_BYTES,
+    perMessageDeflate: false,
+  });
+  const peers = new Set<RpcPeer>();
+  http.on("upgrade", (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+    const refusal = refuse(request, options.token, peers.size);
+    if (refusal !== undefined) {
+      socket.end(`HTTP/1.1 ${refusal}\r\nConnection: close\r\n\r\n`);
+      return;
+    }
+    sockets.handleUpgrade(request, socket, head, (websocket) => {
+      const peer = serveNode(node, websocketTransport(websocket));
+      peers.add(peer);
+      void peer.closed.then(() => peers.delete(peer));
+    });
+  });
+  await listen(http, options);
+  const { port } = http.address() as AddressInfo;
+  return {
+    url: `ws://${options.host.includes(":") ? `[${options.host}]` : options.host}:${port}/node`,
+    async [Symbol.asyncDispose]() {
+      for (const peer of peers) peer.close();
+      await new Promise((resolve) => http.close(resolve));
+    },
+  };
+}
+
+function refuse(request: IncomingMessage, token: string, connections: number): string | undefined {
+  if (request.url !== "/node") return "404 Not Found";
+  const given = /^Bearer (.+)$/.exec(request.headers.authorization ?? "")?.[1] ?? "";
+  // Digests have one length, so that the comparison tells nothing of the token's.
+  if (!timingSafeEqual(digest(given), digest(token))) return "401 Unauthorized";
+  return connections >= CONNECTION_LIMIT ? "503 Service Unavailable" : undefined;
+}
+
+function digest(text: string): Buffer {
+  return createHash("sha256").update(text).digest();
+}
+
+function listen(
+  http: ReturnType<typeof createServer>,
+  where: { readonly host: string; readonly port: number },
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    http.once("error", (error) => {
+      if (!hasCode(error, "EADDRINUSE")) return reject(error);
+      reject(
+        new SandboxError("FailedPrecondition", `${where.host}:${where.port} is in use`, {
+          hint: "choose another port",
+        }),
+      );
+    });
+    http.listen(where.port, where.host, resolve);
+  });
+}

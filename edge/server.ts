@@ -1,0 +1,92 @@
+import { SandboxError } from "#core/errors.ts";
+import { parseCommandId, parseSandboxId } from "#core/ids.ts";
+import type { Node } from "#core/node.ts";
+import {
+  decodeBytes,
+  encodeBytes,
+  encodeChunks,
+  encodeResult,
+  encodeValue,
+  NODE_METHODS,
+  type NodeMethod,
+} from "#core/node-wire.ts";
+import { unpack } from "#core/pack.ts";
+import type { Payload } from "#core/rpc/frames.ts";
+import { type RpcOptions, RpcPeer } from "#core/rpc/peer.ts";
+import type { IncomingCall } from "#core/rpc/serving.ts";
+import type { FrameTransport } from "#core/rpc/transport.ts";
+
+/** Answers the calls of one connection with a node. The peer's end of it is a `RemoteNode`. */
+export function serveNode(node: Node, transport: FrameTransport, options: Omit<RpcOptions, "serve"> = {}): RpcPeer {
+  return new RpcPeer(transport, { ...options, serve: (call) => dispatch(node, call) });
+}
+
+/** One argument of a call, not yet looked at. The edge checks every value it acts on; ids are checked here. */
+type Arguments = readonly unknown[];
+type Answer = Promise<Payload> | AsyncIterable<Payload>;
+type Handler = (node: Node, args: Arguments, call: IncomingCall) => Answer;
+
+function dispatch(node: Node, call: IncomingCall): Answer {
+  const method = call.method;
+  if (!Object.hasOwn(NODE_METHODS, method)) {
+    throw new SandboxError("InvalidArgument", `the node API has no method ${JSON.stringify(method)}`, {
+      hint: "the control plane and the node are of different releases",
+    });
+  }
+  const args = unpack(call.payload.head);
+  if (!Array.isArray(args)) throw new SandboxError("InvalidArgument", "a call's arguments are not a list");
+  return HANDLERS[method as NodeMethod](node, args, call);
+}
+
+/** A method that `Node` has and this table lacks does not compile. */
+const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
+  info: (node, _, { signal }) => value(node.info(signal)),
+  create: (node, args, { signal }) => value(node.create(fields(args[0]), signal)),
+  inspect: (node, args, { signal }) => value(node.inspect(sandbox(args), signal)),
+  list: (node, args, { signal }) => value(node.list(fields(args[0]), signal)),
+  extend: (node, args, { signal }) => value(node.extend(sandbox(args), fields(args[1]), signal)),
+  destroy: (node, args, { signal }) => value(node.destroy(sandbox(args), signal)),
+  startCommand: async (node, args, { signal }) =>
+    encodeResult(await node.startCommand(sandbox(args), fields(args[1]), fields(args[2]), signal)),
+  listCommands: (node, args, { signal }) => value(node.listCommands(sandbox(args), signal)),
+  waitCommand: (node, args, { signal }) =>
+    value(node.waitCommand(sandbox(args), command(args), Number(args[2]), signal)),
+  signalCommand: (node, args, { signal }) =>
+    value(node.signalCommand(sandbox(args), command(args), String(args[2]), signal)),
+  writeStdin: (node, args, { signal, upload }) => {
+    const input = { ...fields<{ offset: number; close: boolean }>(args[2]), bytes: decodeBytes(upload) };
+    return value(node.writeStdin(sandbox(args), command(args), input, signal));
+  },
+  readOutput: (node, args, { signal }) =>
+    encodeChunks(node.readOutput(sandbox(args), command(args), fields(args[2]), signal)),
+  readFile: (node, args, { signal }) => encodeBytes(node.readFile(sandbox(args), fields(args[1]), signal)),
+  writeFile: (node, args, { signal, upload }) =>
+    value(node.writeFile(sandbox(args), fields(args[1]), decodeBytes(upload), signal)),
+  listFiles: (node, args, { signal }) => values(node.listFiles(sandbox(args), fields(args[1]), signal)),
+  stat: (node, args, { signal }) => value(node.stat(sandbox(args), fields(args[1]), signal)),
+  makeDirectory: (node, args, { signal }) => value(node.makeDirectory(sandbox(args), fields(args[1]), signal)),
+  remove: (node, args, { signal }) => value(node.remove(sandbox(args), fields(args[1]), signal)),
+  resources: (node, _, { signal }) => value(node.resources(signal)),
+};
+
+async function value(result: Promise<unknown>): Promise<Payload> {
+  return encodeValue(await result);
+}
+
+async function* values(results: AsyncIterable<unknown>): AsyncGenerator<Payload, void, undefined> {
+  for await (const result of results) yield encodeValue(result);
+}
+
+function sandbox(args: Arguments) {
+  return parseSandboxId(String(args[0]));
+}
+
+function command(args: Arguments) {
+  return parseCommandId(String(args[1]));
+}
+
+/** An argument that must be an object; its fields are the callee's to check. */
+function fields<T extends object>(argument: unknown): T {
+  if (typeof argument === "object" && argument !== null) return argument as T;
+  throw new SandboxError("InvalidArgument", "an argument of the call is not an object");
+}
