@@ -9,8 +9,9 @@ import { type AgentProcess, isAlive } from "./handle.ts";
 
 const SIGKILL = 9;
 
-/** The launcher hands an agent its sandbox's `cgroup.procs` from this descriptor on. */
+/** The launcher hands an agent the doors of its sandbox's cgroups from this descriptor on: `tasks` in v1, `cgroup.procs` in v2. */
 const CGROUP_FD = 4;
+const CGROUP_DOORS = ["tasks", "cgroup.procs"];
 
 /** Ending an agent ends a whole process tree and its network namespace. */
 const END_DEADLINE_MS = 15_000;
@@ -45,7 +46,7 @@ export async function endAgent(agent: AgentProcess): Promise<void> {
 function sandboxOf(pid: number): string | undefined {
   try {
     const file = readlinkSync(`/proc/${pid}/fd/${CGROUP_FD}`);
-    return basename(file) === "cgroup.procs" ? basename(dirname(file)) : undefined;
+    return CGROUP_DOORS.includes(basename(file)) ? basename(dirname(file)) : undefined;
   } catch (error) {
     if (hasCode(error, "ENOENT", "ESRCH", "EACCES")) return undefined;
     throw error;

@@ -128,8 +128,9 @@ class ContainerBackend implements Backend {
 
   async kill(id: SandboxId): Promise<void> {
     const { cgroups } = this.#parts;
-    // Both at once: the agent's end takes its process namespace along, the cgroups' what a bug let out of it.
-    await Promise.all([...this.#agentsOf(id).map(endAgent), cgroups.kill(id)]);
+    // The agent's end takes its process namespace along; what a bug let out of that is in the cgroups still.
+    await Promise.all(this.#agentsOf(id).map(endAgent));
+    await cgroups.kill(id);
     await cgroups.remove(id);
   }
 

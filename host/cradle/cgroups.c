@@ -38,13 +38,19 @@ static int configure(int dir, const struct request *request, const struct cgroup
 	return 0;
 }
 
+/*
+ * `tasks` where there is one (v1): a single thread that moves itself by it spares the kernel the lock that stops every fork of
+ * the host, and waits for a grace period to get it, while it holds the one lock of all cgroups.
+ */
 static int hand_over(int dir, const struct cgroup *cgroup, int *handed_over, unsigned *count, struct fault *fault)
 {
-	int procs = openat(dir, "cgroup.procs", O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+	int door = openat(dir, "tasks", O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
 
-	if (procs < 0)
-		return fault_set(fault, "cgroup %s: open cgroup.procs", cgroup->dir);
-	handed_over[(*count)++] = procs;
+	if (door < 0 && errno == ENOENT)
+		door = openat(dir, "cgroup.procs", O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (door < 0)
+		return fault_set(fault, "cgroup %s: open its list of tasks", cgroup->dir);
+	handed_over[(*count)++] = door;
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { readFileSync, readlinkSync, statSync } from "node:fs";
+import { existsSync, readFileSync, readlinkSync, statSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { Cradle, CradleRequest } from "./client.ts";
@@ -63,8 +63,8 @@ for (const [number, variant] of VARIANTS.entries()) {
       // The connection that asked is the agent's own.
       const inherited = fds
         .slice(0, -1)
-        .map(([, target]) => target.replace(/\[\d+\]/, "").replace(/.*\/cgroup\./, "cgroup."));
-      const handedOver = request.cgroups.map(() => "cgroup.procs");
+        .map(([, target]) => target.replace(/\[\d+\]/, "").replace(/.*\/(?=tasks$|cgroup\.)/, ""));
+      const handedOver = request.cgroups.map(({ dir }) => (existsSync(join(dir, "tasks")) ? "tasks" : "cgroup.procs"));
       assert.deepEqual(inherited, ["/dev/null", "/dev/null", "/dev/null", "socket:", ...handedOver]);
       assert.match(facts, /^environment 0$/m);
       assert.match(facts, /^sigchld-blocked 0$/m);

@@ -28,7 +28,7 @@ export interface CradleRequest {
 export interface CradleCgroup {
   readonly dir: string;
   readonly writes: readonly (readonly [file: string, value: string])[];
-  /** The agent gets its `cgroup.procs`, open for writing, from descriptor 4 on. */
+  /** The agent gets its `tasks` (v1) or `cgroup.procs` (v2), open for writing, from descriptor 4 on. */
   readonly handOver: boolean;
 }
 
