@@ -6,9 +6,8 @@ export function pack(value: unknown): unknown {
   if (value instanceof Uint8Array) return { $bytes: Buffer.from(value).toString("base64") };
   if (Array.isArray(value)) return value.map(pack);
   if (typeof value !== "object" || value === null) return value;
-  const packed: Record<string, unknown> = {};
-  for (const [key, field] of Object.entries(value)) if (field !== undefined) packed[key] = pack(field);
-  return packed;
+  const fields = Object.entries(value).filter(([, field]) => field !== undefined);
+  return Object.fromEntries(fields.map(([key, field]) => [key, pack(field)]));
 }
 
 /** The inverse of `pack`, for any JSON value. The shape of the result is the caller's to check. */

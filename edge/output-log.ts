@@ -5,6 +5,7 @@ import { OutputFile } from "#edge/output-file.ts";
 /** Output up to this size never touches the disk by itself: it goes into the journal with the command's end. */
 export const SMALL_BYTES = 16 * 1024;
 
+/** Where a log is kept, and how much of it. */
 export interface OutputLogOptions {
   readonly path: string;
   /** Most bytes kept; half for the beginning, half for the end. */

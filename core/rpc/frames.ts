@@ -45,6 +45,7 @@ export const FRAME_LIMIT_BYTES = 4 * 1024 * 1024;
 const ITEM_OVERHEAD_BYTES = 64;
 const NO_BYTES = new Uint8Array();
 
+/** CALL: opens a call. Throws `TooLarge`, as all of these, for a frame beyond the limit. */
 export function encodeCall(
   id: number,
   method: string,
@@ -65,10 +66,12 @@ export function encodeCall(
   return frame;
 }
 
+/** REPLY: the answer that ends a call. */
 export function encodeReply(id: number, payload: Payload): Uint8Array {
   return encodePayload(TYPES.reply, id, payload);
 }
 
+/** ITEM: one piece of a stream. */
 export function encodeItem(id: number, from: Side, payload: Payload): Uint8Array {
   const frame = encodePayload(TYPES.item, id, payload);
   frame[1] = sideFlag(from);
@@ -84,6 +87,7 @@ function encodePayload(type: number, id: number, payload: Payload): Buffer {
   return frame;
 }
 
+/** FAIL: the error that ends a call, in its wire form. */
 export function encodeFail(id: number, error: unknown): Uint8Array {
   const head = encodeHead(error);
   const frame = open(TYPES.fail, id, HEADER_BYTES + head.length);
@@ -91,20 +95,24 @@ export function encodeFail(id: number, error: unknown): Uint8Array {
   return frame;
 }
 
+/** END: no more items. */
 export function encodeEnd(id: number, from: Side): Uint8Array {
   const frame = open(TYPES.end, id, HEADER_BYTES);
   frame[1] = sideFlag(from);
   return frame;
 }
 
+/** CANCEL: the caller has stopped waiting. */
 export function encodeCancel(id: number): Uint8Array {
   return open(TYPES.cancel, id, HEADER_BYTES);
 }
 
+/** PING or PONG. */
 export function encodeBeat(type: "ping" | "pong"): Uint8Array {
   return open(TYPES[type], 0, HEADER_BYTES);
 }
 
+/** CREDIT: bytes of items that the consumer has taken. */
 export function encodeCredit(id: number, from: Side, bytes: number): Uint8Array {
   const frame = open(TYPES.credit, id, HEADER_BYTES + 4);
   frame[1] = sideFlag(from);

@@ -3,7 +3,7 @@ import { costOf, encodeItem, type Payload, type Side } from "#core/rpc/frames.ts
 import { STREAM_WINDOW_BYTES } from "#core/rpc/inbox.ts";
 
 /** Longest item: a quarter of the window, so that one item never waits for the window to be empty. */
-export const ITEM_LIMIT_BYTES = STREAM_WINDOW_BYTES / 4;
+const ITEM_LIMIT_BYTES = STREAM_WINDOW_BYTES / 4;
 
 /** Where a stream's frames go, and when the connection can take more. */
 export interface OutboxLink {

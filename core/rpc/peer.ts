@@ -35,6 +35,7 @@ const CONGESTED_BYTES = 8 * 1024 * 1024;
 const HOPELESS_BYTES = 8 * CONGESTED_BYTES;
 const ID_END = 2 ** 32;
 
+/** How one end of a connection behaves. */
 export interface RpcOptions {
   /** Absent: this side only calls. */
   readonly serve?: Serve;
@@ -43,6 +44,7 @@ export interface RpcOptions {
   readonly heartbeatMs?: number;
 }
 
+/** What goes with a call: its end, and what it streams. */
 export interface CallOptions {
   readonly signal: AbortSignal;
   readonly upload?: AsyncIterable<Payload>;

@@ -12,6 +12,7 @@ export interface FrameTransport {
   close(): void;
 }
 
+/** Who hears of a connection. */
 export interface TransportListener {
   message(frame: Uint8Array): void;
   /** `bufferedBytes` fell; a sender that waited may look again. */

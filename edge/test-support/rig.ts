@@ -11,9 +11,11 @@ import type { CommandSpec } from "#core/sandbox.ts";
 import { EDGE_DEFAULTS, type EdgeConfig } from "#edge/config.ts";
 import { type Edge, openEdge } from "#edge/edge.ts";
 
+/** A signal that never fires. */
 export const never: AbortSignal = new AbortController().signal;
 const LONG: RunWait = { waitMs: 20_000, inlineBytes: 1024 * 1024 };
 
+/** What differs from an edge on which everything succeeds. */
 export interface RigOptions {
   readonly clock?: Clock;
   readonly script?: FakeScript;
