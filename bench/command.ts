@@ -1,16 +1,14 @@
 import type { Sandbox } from "#sdk";
-import { startNode } from "#tests/support/node.ts";
+import { BASE, startNodeWithBase } from "#tests/support/sandbox.ts";
 import type { Measured } from "./main.ts";
 import { describeMs, median } from "./stats.ts";
 
 const WARM_UP = 50;
 const SAMPLES = 1_000;
-const BASE = "host-busybox";
 
 /** A short command through SDK, apiserver, edge and agent, one after the other. */
 export async function* measureCommand(note: (line: string) => void): AsyncGenerator<Measured> {
-  await using node = await startNode();
-  await node.client.artifacts.build({ name: BASE });
+  await using node = await startNodeWithBase();
   await using sandbox = await node.client.sandboxes.create({ base: BASE });
   await run(sandbox, WARM_UP);
   const times = await run(sandbox, SAMPLES);

@@ -1,5 +1,5 @@
 import type { Client, Sandbox } from "#sdk";
-import { startNode } from "#tests/support/node.ts";
+import { BASE, startNodeWithBase } from "#tests/support/sandbox.ts";
 import { measureFloor } from "./floor.ts";
 import type { Measured } from "./main.ts";
 import { PEERS, Peers } from "./peers.ts";
@@ -14,14 +14,12 @@ const MANY_LIVE = 2_000;
 const SAMPLES_AT_LOAD = 60;
 /** The bench measures creation, not admission: two thousand sandboxes of the default size must fit a small machine. */
 const WORDS = ["--memory-overcommit=1000", "--cpu-overcommit=1000"];
-const BASE = "host-busybox";
 
 type Note = (line: string) => void;
 
 /** Creation through the SDK beside floor and peers; then its rate, and what two thousand live sandboxes do to it. */
 export async function* measureCreate(note: Note): AsyncGenerator<Measured> {
-  await using node = await startNode({ words: WORDS });
-  await node.client.artifacts.build({ name: BASE });
+  await using node = await startNodeWithBase({ words: WORDS });
   yield* compare(node.client, note);
   yield* load(node.client, note);
 }

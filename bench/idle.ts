@@ -1,14 +1,14 @@
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { findProcesses } from "#tests/support/marks.ts";
-import { startNode, type TestNode } from "#tests/support/node.ts";
+import type { TestNode } from "#tests/support/node.ts";
+import { BASE, startNodeWithBase } from "#tests/support/sandbox.ts";
 import type { Measured } from "./main.ts";
 import { type MemoryReading, privateKiB, readMemory, residentKiB } from "./memory.ts";
 import { inParallel, median } from "./stats.ts";
 
 const SANDBOXES = 1_000;
 const WIDTH = 8;
-const BASE = "host-busybox";
 const WORDS = ["--memory-overcommit=1000", "--cpu-overcommit=1000"];
 /** The kernel frees some memory late; other programs come and go: several readings, their median. */
 const READINGS = 9;
@@ -18,8 +18,7 @@ const AGENT = /^dsec-(agent|spawner)$/;
 
 /** Memory of a thousand idle sandboxes: what the machine has less of, and what the agents have for themselves. */
 export async function* measureIdle(note: (line: string) => void): AsyncGenerator<Measured> {
-  await using node = await startNode({ words: WORDS });
-  await node.client.artifacts.build({ name: BASE });
+  await using node = await startNodeWithBase({ words: WORDS });
   await warmUp(node);
   const before = await readSteady(node);
   await inParallel(SANDBOXES, WIDTH, () => node.client.sandboxes.create({ base: BASE }));

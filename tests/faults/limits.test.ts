@@ -13,11 +13,7 @@ describe("a sandbox that reaches its limit", () => {
 
   test("of memory loses the command, is told why, and stays usable", async () => {
     await using sandbox = await create(node, { resources: { memoryMiB: 32 } });
-    const result = await sandbox.run("head -c 200000000 /dev/zero | tail -c 150000000 | wc -c", {
-      timeLimitMs: 30_000,
-    });
-    assert.notEqual(result.stdoutText.trim(), "150000000");
-    const hog = await sandbox.run(["tail", "-c", "150000000", "/dev/zero"], { timeLimitMs: 30_000 });
+    const hog = await sandbox.run("text=x; while :; do text=$text$text; done", { timeLimitMs: 60_000 });
     assert.equal(hog.status.cause, "out-of-memory");
     assert.equal(await output(sandbox, "echo alive"), "alive");
   });

@@ -13,7 +13,7 @@ export const BASE = "host-busybox";
 export async function startNodeWithBase(options: NodeOptions = {}): Promise<TestNode> {
   const node = await startNode(options);
   try {
-    await node.client.artifacts.build({ name: BASE });
+    await node.client.artifacts.build({ name: BASE, suite: BASE });
   } catch (error) {
     await node[Symbol.asyncDispose]();
     throw error;
