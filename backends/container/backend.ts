@@ -15,7 +15,7 @@ import { checkSpec, diskLimitBytes, type Enforcement, limitsOf } from "./check.t
 import type { ContainerConfig } from "./config.ts";
 import { type AgentProcess, agentOf, handleOf, isAlive } from "./handle.ts";
 import { checkIdRanges, uidBaseOf } from "./id-ranges.ts";
-import { takeInventory } from "./inventory.ts";
+import { FOOTPRINT, takeInventory } from "./inventory.ts";
 import { explainRefusal } from "./probe.ts";
 import { launchRequest } from "./request.ts";
 import { readHardLimits } from "./rlimits.ts";
@@ -71,6 +71,7 @@ interface Parts {
 
 class ContainerBackend implements Backend {
   readonly kind = "container";
+  readonly footprint = FOOTPRINT;
   readonly #options: ContainerOptions;
   readonly #parts: Parts;
   readonly #enforcement: Enforcement;

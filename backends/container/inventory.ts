@@ -1,9 +1,18 @@
-import type { Inventory } from "#core/backend.ts";
+import { readFileSync } from "node:fs";
+import type { Footprint, Inventory } from "#core/backend.ts";
+import { hasCode } from "#core/errors.ts";
 import type { Cgroups } from "#host/cgroup/cgroups.ts";
 import { readMounts } from "#host/sys/mountinfo.ts";
 import type { Volume } from "#host/volume/volume.ts";
 import { findAgents } from "./agents.ts";
+import type { AgentProcess } from "./handle.ts";
 import type { RunDirs } from "./run-dirs.ts";
+
+/** A sandbox's mounts live and die in a namespace of its own: the host has none. Once dead, it keeps what its files need. */
+export const FOOTPRINT: Footprint = {
+  ready: new Set(["processes", "cgroups", "network-namespaces", "user-ids", "uppers", "run-directories"]),
+  failed: new Set(["uppers", "run-directories"]),
+};
 
 /** Where to look. */
 export interface Places {
@@ -16,7 +25,8 @@ export interface Places {
 
 /** What exists on the node by class, found on the node itself and not in anybody's books. */
 export function takeInventory({ cgroups, volume, runDirs, runDir }: Places): Inventory {
-  const agents = new Set(findAgents(cgroups).keys());
+  const running = findAgents(cgroups);
+  const agents = new Set(running.keys());
   const inCgroups = cgroups.list();
   return {
     processes: new Set([...agents, ...[...inCgroups].filter((id) => cgroups.isPopulated(id))]),
@@ -24,9 +34,32 @@ export function takeInventory({ cgroups, volume, runDirs, runDir }: Places): Inv
     mounts: mountedIds(`${runDir}/sandboxes/`),
     // Nothing on the host holds one: a sandbox's network lives exactly as long as its agent.
     "network-namespaces": agents,
+    "user-ids": idRangeOwners(running),
     uppers: volume.list(),
     "run-directories": runDirs.list(),
   };
+}
+
+/** One sandbox for each range of user ids in use: two that share a range count as one, and are missed. */
+function idRangeOwners(running: ReadonlyMap<string, readonly AgentProcess[]>): ReadonlySet<string> {
+  const owners = new Map<string, string>();
+  for (const [id, agents] of running) {
+    for (const { pid } of agents) {
+      const range = readIdMap(pid);
+      if (range !== "") owners.set(range, id);
+    }
+  }
+  return new Set(owners.values());
+}
+
+/** Empty for a process that is gone. */
+function readIdMap(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/uid_map`, "latin1");
+  } catch (error) {
+    if (hasCode(error, "ENOENT", "ESRCH")) return "";
+    throw error;
+  }
 }
 
 /** Ids that have a mount in the host's own namespace. There is none unless something went wrong. */

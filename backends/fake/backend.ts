@@ -1,4 +1,4 @@
-import type { Backend, Handle, Inventory, Place, Usage } from "#core/backend.ts";
+import type { Backend, Footprint, Handle, Inventory, Place, Usage } from "#core/backend.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
@@ -9,6 +9,11 @@ import { type FakeHost, FakeSandbox } from "./host.ts";
 import { FakeLink } from "./link.ts";
 import { fakeObstacle } from "./probe.ts";
 
+const FOOTPRINT: Footprint = {
+  ready: new Set(["processes", "cgroups", "network-namespaces", "user-ids", "uppers", "run-directories"]),
+  failed: new Set(["uppers"]),
+};
+
 /** Opens a backend on a node in memory. The one that was open on it before is dead from here on, as after `kill -9`. */
 export function openFakeBackend(host: FakeHost, config: Partial<FakeConfig> = {}): Backend {
   return new FakeBackend(host, { ...FAKE_DEFAULTS, ...config });
@@ -16,6 +21,7 @@ export function openFakeBackend(host: FakeHost, config: Partial<FakeConfig> = {}
 
 class FakeBackend implements Backend {
   readonly kind = "fake";
+  readonly footprint = FOOTPRINT;
   readonly #host: FakeHost;
   readonly #config: FakeConfig;
   readonly #generation: number;

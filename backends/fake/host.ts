@@ -71,8 +71,9 @@ export class FakeHost {
     return {
       processes: live,
       cgroups: live,
-      mounts: live,
+      mounts: new Set(),
       "network-namespaces": live,
+      "user-ids": live,
       uppers: all,
       "run-directories": live,
     };
