@@ -28,8 +28,13 @@ export interface NodeOptions {
 export async function startNode(options: NodeOptions = {}): Promise<TestNode> {
   const folder = mkdtempSync(join(tmpdir(), "dsec-node-"));
   const node = new TestNode({ folder, edge: `t${randomBytes(6).toString("hex")}` }, options);
-  await node.start();
-  return node;
+  try {
+    await node.start();
+    return node;
+  } catch (error) {
+    await sweep(node.marks);
+    throw error;
+  }
 }
 
 /** A node process under test. At the end of its scope nothing of it may be left, and nothing is. */
@@ -91,9 +96,8 @@ export class TestNode implements AsyncDisposable {
     closeSync(log);
     const outcome = await readiness(this.#child);
     if (outcome === "ready") return;
-    const said = this.log;
-    await this.#clean();
-    throw new Error(`the node did not start: ${outcome}\n${said}`);
+    await this.#end("SIGKILL");
+    throw new Error(`the node did not start: ${outcome}\n${this.log}`);
   }
 
   /** Ends the node as an operator does; resolves with its exit status. `keep` leaves sandboxes to the next start. */
