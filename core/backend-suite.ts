@@ -237,15 +237,12 @@ async function bootId(backend: Backend, handle: Handle): Promise<string> {
   return link.hello.bootId;
 }
 
-/** Every class of resources counts exactly so many sandboxes; mounts may be fewer, where they live inside. */
+/** Every class of a live sandbox counts exactly so many, every other none. */
 async function assertCounts(backend: Backend, expected: number): Promise<void> {
   const inventory = await backend.inventory();
   for (const name of RESOURCE_CLASSES) {
-    const found = inventory[name].size;
-    assert.ok(
-      name === "mounts" ? found <= expected : found === expected,
-      `${name}: ${found} instead of ${expected} (${[...inventory[name]].slice(0, 3)})`,
-    );
+    const wanted = backend.footprint.ready.has(name) ? expected : 0;
+    assert.equal(inventory[name].size, wanted, `${name}: ${[...inventory[name]].slice(0, 3)}`);
   }
 }
 

@@ -12,6 +12,8 @@ import type { BackendKind, SandboxSpec } from "#core/sandbox.ts";
  */
 export interface Backend extends AsyncDisposable {
   readonly kind: BackendKind;
+  /** What the node holds of every settled sandbox of this kind; more is a leak, less a loss. */
+  readonly footprint: Footprint;
   /** Refuses with `FailedPrecondition` or `InvalidArgument` what this node cannot enforce. Reads the host, changes nothing. */
   check(spec: SandboxSpec): Promise<void>;
   /** Idempotent on `spec.id`. If it rejects, nothing of the sandbox is left on the node. Resolves when the agent listens. */
@@ -59,9 +61,12 @@ export const RESOURCE_CLASSES = [
   "cgroups",
   "mounts",
   "network-namespaces",
+  "user-ids",
   "uppers",
   "run-directories",
 ] as const;
 export type ResourceClass = (typeof RESOURCE_CLASSES)[number];
+/** The classes of which a sandbox in a settled state has one each. */
+export type Footprint = Readonly<Record<"ready" | "failed", ReadonlySet<ResourceClass>>>;
 /** Ids of sandboxes by the class of resource that carries them. */
 export type Inventory = Readonly<Record<ResourceClass, ReadonlySet<string>>>;

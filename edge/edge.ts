@@ -280,8 +280,10 @@ export class Edge implements Node {
 
   async resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {
     this.#enter(signal);
-    const states = new Map([...this.#drivers].map(([id, driver]) => [id as string, driver.state]));
-    return countResources(this.#backends.values(), states);
+    const booked = [...this.#drivers].map(
+      ([id, { spec, state }]) => [id as string, { backend: spec.backend, state }] as const,
+    );
+    return countResources(this.#backends.values(), new Map(booked));
   }
 
   /** Stops: removes every sandbox, or leaves them to the next edge on the same data directory. Safe twice. */

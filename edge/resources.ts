@@ -1,35 +1,42 @@
 import { type Backend, RESOURCE_CLASSES, type ResourceClass } from "#core/backend.ts";
 import type { SandboxState } from "#core/lifecycle.ts";
 import type { ResourceCount } from "#core/node.ts";
+import type { BackendKind } from "#core/sandbox.ts";
 
 const SURPLUS_LIMIT = 20;
 
-/** Classes that a failed sandbox may still have: its files, and what holds them. */
-const OF_FAILED: ReadonlySet<ResourceClass> = new Set(["uppers", "mounts", "run-directories"]);
+/** A sandbox as the edge has it in its books. */
+export interface Booked {
+  readonly backend: BackendKind;
+  readonly state: SandboxState;
+}
 
 /** What exists on the node against what the edge knows, a class each. */
 export async function countResources(
   backends: Iterable<Backend>,
-  states: ReadonlyMap<string, SandboxState>,
+  booked: ReadonlyMap<string, Booked>,
 ): Promise<ResourceCount[]> {
-  const inventories = await Promise.all([...backends].map((backend) => backend.inventory()));
+  const all = [...backends];
+  const footprints = new Map(all.map(({ kind, footprint }) => [kind, footprint]));
+  const inventories = await Promise.all(all.map((backend) => backend.inventory()));
+  const has = ({ backend, state }: Booked, name: ResourceClass) =>
+    (state === "ready" || state === "failed") && footprints.get(backend)?.[state].has(name) === true;
   return RESOURCE_CLASSES.map((name) => {
     const found = new Set(inventories.flatMap((inventory) => [...inventory[name]]));
-    const surplus = [...found].filter((id) => !mayHave(states.get(id), name));
+    const surplus = [...found].filter((id) => {
+      const sandbox = booked.get(id);
+      return sandbox === undefined || !(isOnTheMove(sandbox.state) || has(sandbox, name));
+    });
     return {
       class: name,
-      expected: [...states.values()].filter((state) => mustHave(state, name)).length,
+      expected: [...booked.values()].filter((sandbox) => has(sandbox, name)).length,
       found: found.size,
       surplus: surplus.slice(0, SURPLUS_LIMIT),
     };
   });
 }
 
-function mustHave(state: SandboxState, name: ResourceClass): boolean {
-  return state === "ready" || (state === "failed" && name === "uppers");
-}
-
-function mayHave(state: SandboxState | undefined, name: ResourceClass): boolean {
-  if (state === undefined || state === "destroyed") return false;
-  return state !== "failed" || OF_FAILED.has(name);
+/** Then it may have anything of what it will have, or had. */
+function isOnTheMove(state: SandboxState): boolean {
+  return state === "creating" || state === "destroying";
 }
