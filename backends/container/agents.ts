@@ -17,6 +17,9 @@ const CGROUP_DOORS = ["tasks", "cgroup.procs"];
 const END_DEADLINE_MS = 15_000;
 const MAX_PAUSE_MS = 20;
 
+/** A launcher whose node died takes back the creates under way, and ends. */
+const LAUNCHER_DEADLINE_MS = 15_000;
+
 /**
  * Finds running agents by what the kernel knows of them: each holds its sandbox's cgroup files open. So an agent is found
  * even when the node died between starting it and writing that down.
@@ -32,6 +35,24 @@ export function findAgents(cgroups: Cgroups): ReadonlyMap<string, readonly Agent
   return found;
 }
 
+/**
+ * Resolves when no launcher of an earlier node works here any more: what it was making must not appear after the sweep of what
+ * that node left. `Unavailable` when it does not end.
+ */
+export async function awaitEarlierLauncher(cgroups: Cgroups): Promise<void> {
+  const giveUpAtMs = performance.now() + LAUNCHER_DEADLINE_MS;
+  for (let pauseMs = 1; ; pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
+    const left = cgroups.agentPids().filter((pid) => !isAgent(pid) && processStartTicks(pid) !== undefined);
+    if (left.length === 0) return;
+    if (performance.now() > giveUpAtMs) {
+      throw new SandboxError("Unavailable", `the launcher of an earlier node does not end: ${left.join(", ")}`, {
+        hint: "kill these processes, then start the node again",
+      });
+    }
+    await delay(pauseMs);
+  }
+}
+
 /** Kills an agent, and with it everything in its process namespace; resolves when it is gone. */
 export async function endAgent(agent: AgentProcess): Promise<void> {
   const giveUpAtMs = performance.now() + END_DEADLINE_MS;
@@ -40,6 +61,10 @@ export async function endAgent(agent: AgentProcess): Promise<void> {
     if (performance.now() > giveUpAtMs) throw new SandboxError("Unavailable", `agent ${agent.pid} does not die`);
     await delay(pauseMs);
   }
+}
+
+function isAgent(pid: number): boolean {
+  return sandboxOf(pid) !== undefined;
 }
 
 /** The sandbox of an agent; `undefined` for a process that is none (the launcher), or gone. */

@@ -5,17 +5,17 @@ import type { EdgeId, SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import { connectUnix } from "#guest/protocol/link.ts";
 import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
-import { type Cradle, startCradle } from "#host/cradle/client.ts";
 import { processStartTicks } from "#host/sys/process.ts";
 import { openVolume, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerStore } from "#images/store.ts";
-import { endAgent, findAgents } from "./agents.ts";
+import { awaitEarlierLauncher, endAgent, findAgents } from "./agents.ts";
 import { checkSpec, diskLimitBytes, type Enforcement, limitsOf } from "./check.ts";
 import type { ContainerConfig } from "./config.ts";
 import { type AgentProcess, agentOf, handleOf, isAlive } from "./handle.ts";
 import { checkIdRanges, uidBaseOf } from "./id-ranges.ts";
 import { FOOTPRINT, takeInventory } from "./inventory.ts";
+import { Launcher } from "./launcher.ts";
 import { explainRefusal } from "./probe.ts";
 import { launchRequest } from "./request.ts";
 import { readHardLimits } from "./rlimits.ts";
@@ -56,16 +56,17 @@ async function openParts(options: ContainerOptions): Promise<Backend> {
   );
   if (volume.reason !== undefined) options.log(`disk limits are refused: ${volume.reason}`);
   const cgroups = opened.use(await openCgroups(options.edge));
-  const cradle = opened.use(
-    await startCradle({ binary: options.binaries.cradle, agentBinary: options.binaries.agent, log: options.log }),
+  await awaitEarlierLauncher(cgroups);
+  const launcher = opened.use(
+    await Launcher.open({ binary: options.binaries.cradle, agentBinary: options.binaries.agent, log: options.log }),
   );
-  return new ContainerBackend(options, { volume, cgroups, cradle, runDirs }, opened.move());
+  return new ContainerBackend(options, { volume, cgroups, launcher, runDirs }, opened.move());
 }
 
 interface Parts {
   readonly volume: Volume;
   readonly cgroups: Cgroups;
-  readonly cradle: Cradle;
+  readonly launcher: Launcher;
   readonly runDirs: RunDirs;
 }
 
@@ -170,7 +171,7 @@ class ContainerBackend implements Backend {
   }
 
   async #launch(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<AgentProcess> {
-    const { cgroups, cradle, runDirs, volume } = this.#parts;
+    const { cgroups, launcher, runDirs, volume } = this.#parts;
     const { config, mounts } = this.#options;
     const prepared = {
       layers: await mounts.acquire(spec.layers),
@@ -182,7 +183,7 @@ class ContainerBackend implements Backend {
       agentCgroups: cgroups.agentDirs,
       socketPath: runDirs.socketPath(spec.id),
     };
-    const { pid } = await cradle.create(launchRequest(spec, place, prepared, config), signal);
+    const { pid } = await launcher.create(launchRequest(spec, place, prepared, config), signal);
     const startTicks = processStartTicks(pid);
     if (startTicks === undefined) throw lost(spec.id);
     return { pid, startTicks };

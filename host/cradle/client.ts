@@ -219,7 +219,7 @@ class CradleProcess implements Cradle {
 }
 
 function lost(): SandboxError {
-  return new SandboxError("Unavailable", "the container launcher is gone", { hint: "restart the node" });
+  return new SandboxError("Unavailable", "the container launcher is gone", { hint: "ask again in a while" });
 }
 
 /** Takes apart a status of wait(2). */
