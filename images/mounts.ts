@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, rmdirSync } from "node:fs";
+import { chmodSync, mkdirSync, readdirSync, rmdirSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
@@ -87,7 +87,9 @@ export class LayerMounts {
 /** Opens the layer mounts of a node, adopting those that an earlier process of it left. */
 export async function openLayerMounts(options: { store: LayerStore; runDir: string }): Promise<LayerMounts> {
   const dir = join(options.runDir, "layers");
-  mkdirSync(dir, { recursive: true, mode: 0o711 });
+  mkdirSync(dir, { recursive: true });
+  // Files of an image keep their plain ids here, and some of them are root's and setuid: no user of the host may get at them.
+  chmodSync(dir, 0o700);
   const mounted = new Set<LayerDigest>();
   for (const { target, source } of erofsMounts(dir)) {
     const digest = digestAt(dir, target);

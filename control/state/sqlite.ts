@@ -1,3 +1,4 @@
+import { closeSync, openSync } from "node:fs";
 import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { SandboxError } from "#core/errors.ts";
 import type { Entry, Expected, Page, StateStore } from "./store.ts";
@@ -20,6 +21,8 @@ export class SqliteState implements StateStore {
 
   /** Opens or makes the file at `path`. Throws `FailedPrecondition` for a file of a newer version. */
   constructor(path: string) {
+    // Who has tokens, and for which projects, is for the owner only. The files beside it get the same mode.
+    closeSync(openSync(path, "a", 0o600));
     this.#database = new DatabaseSync(path);
     try {
       // A commit survives a crash of the process; a power cut may take the last ones, which callers then repeat.

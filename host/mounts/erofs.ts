@@ -12,7 +12,8 @@ export interface ErofsMount {
   readonly target: string;
 }
 
-const FLAGS = MS.RDONLY | MS.NODEV;
+/** An overlay has flags of its own: in a sandbox setuid programs of a layer work. */
+const FLAGS = MS.RDONLY | MS.NODEV | MS.NOSUID;
 
 /** Errors by which a kernel says that it does not mount this file system from plain files. */
 const NEEDS_BLOCK_DEVICE = ["ENOTBLK"];

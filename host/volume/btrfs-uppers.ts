@@ -1,4 +1,4 @@
-import { chownSync, mkdirSync, readdirSync } from "node:fs";
+import { chmodSync, chownSync, mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { MNT, unmount } from "#host/sys/mount.ts";
@@ -28,6 +28,8 @@ const TOP_GROUP = 5n;
 
 /** Uppers as subvolumes of a mounted btrfs. Switches its quotas on and drops groups that a killed node left. */
 export function openBtrfsUppers(path: string): Volume {
+  // What is in a sandbox is no business of the users of the host.
+  chmodSync(path, 0o700);
   withDirectory(path, enableQuotas);
   const volume = new BtrfsUppers(path);
   volume.sweepGroups();

@@ -1,4 +1,4 @@
-import { chownSync, mkdirSync, readdirSync } from "node:fs";
+import { chmodSync, chownSync, mkdirSync, readdirSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
@@ -8,7 +8,9 @@ import type { Upper, UpperOptions, Volume } from "./volume.ts";
 /** Uppers as plain directories below `<dataDir>/uppers`: works everywhere, limits nothing. */
 export async function openDirectoryUppers(dataDir: string, reason: string): Promise<Volume> {
   const path = join(dataDir, "uppers");
-  await mkdir(path, { recursive: true, mode: 0o711 });
+  await mkdir(path, { recursive: true });
+  // What is in a sandbox is no business of the users of the host.
+  chmodSync(path, 0o700);
   return new DirectoryUppers(path, reason);
 }
 

@@ -30,6 +30,9 @@ const MIN_SIZE_MIB = 256;
  */
 const MOUNT_OPTIONS = "discard=async,commit=5";
 
+/** Of the host's view: an overlay on it has its own. */
+const MOUNT_FLAGS = MS.NOATIME | MS.NOSUID | MS.NODEV;
+
 /**
  * Mounts `<dataDir>/volume.btrfs` at `<runDir>/volume`, making it first when there is none. Gives the mount's path, or the
  * reason in words (`{ reason }`) why this host cannot have one.
@@ -60,13 +63,13 @@ function attachAndMount(image: string, path: string, sizeBytes: number) {
   const attached = findLoop(image);
   if (attached !== undefined) {
     // Sandboxes of a node before this one hold the file system: a second device for it would be refused.
-    mount(attached, path, "btrfs", MS.NOATIME, MOUNT_OPTIONS);
+    mount(attached, path, "btrfs", MOUNT_FLAGS, MOUNT_OPTIONS);
     return { path };
   }
   if (statSync(image).size < sizeBytes) truncateSync(image, sizeBytes);
   try {
     using device = attachLoop(image, { readOnly: false, directIo: true });
-    mount(device.path, path, "btrfs", MS.NOATIME, MOUNT_OPTIONS);
+    mount(device.path, path, "btrfs", MOUNT_FLAGS, MOUNT_OPTIONS);
   } catch (error) {
     if (hasCode(error, "ENOENT", "ENXIO")) return { reason: "this host has no loop devices" };
     throw new SandboxError("Internal", `mounting the volume ${image}`, {

@@ -35,12 +35,17 @@ export async function output(sandbox: Sandbox, line: string | readonly string[])
 
 /** Compiles a C file of the tests to a static program and puts it into a sandbox. */
 export async function installProgram(sandbox: Sandbox, source: string, target: string): Promise<void> {
+  await sandbox.files.write(target, compileProgram(source), { mode: 0o755 });
+}
+
+/** A C file of the tests as a static program. */
+export function compileProgram(source: string): Buffer {
   const folder = mkdtempSync(join(tmpdir(), "dsec-program-"));
   try {
     const program = join(folder, "program");
     const flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-O2", "-static"];
     execFileSync("gcc", [...flags, "-o", program, source]);
-    await sandbox.files.write(target, readFileSync(program), { mode: 0o755 });
+    return readFileSync(program);
   } finally {
     rmSync(folder, { recursive: true });
   }
