@@ -14,6 +14,7 @@ import { openLayerMounts } from "#images/mounts.ts";
 import { openLayerStore } from "#images/store.ts";
 import { artifactMaker } from "./artifact-maker.ts";
 import type { NodeConfig } from "./config.ts";
+import { connectEdge } from "./connect-edge.ts";
 import { lockDataDir } from "./data-lock.ts";
 import { tokenFile } from "./places.ts";
 import { provideToken } from "./token-file.ts";
@@ -57,6 +58,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   );
   const edge = await openEdge({ config: edgeConfig(config), backends: [backend], clock, log });
   opened.defer(() => edge.close({ keepSandboxes }));
+  const node = opened.use(await connectEdge(edge, config.nodeApi));
   const state = opened.use(new SqliteState(join(config.dataDir, "control.db")));
   const control = opened.use(
     await openControl({
@@ -67,7 +69,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
         seed: randomInt(2 ** 31),
       },
       state,
-      nodes: [{ edge: edgeId, node: edge }],
+      nodes: [{ edge: edgeId, node }],
       maker: artifactMaker(store, clock),
       log,
       clock,

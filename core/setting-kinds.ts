@@ -71,6 +71,16 @@ function parseDurationMs(raw: string): number {
   return amount;
 }
 
+/** One of a few words. */
+export function choice<const Word extends string>(words: readonly Word[], fallback: Word, help: string): Setting<Word> {
+  const parse = (raw: RawValue) => {
+    const word = words.find((candidate) => candidate === raw);
+    if (word === undefined) throw new Error(`is none of ${words.join(", ")}`);
+    return word;
+  };
+  return { placeholder: words.join("|"), help, fallback, parse };
+}
+
 /** On or off: `--name`, `--no-name`, `true`, `false`. */
 export function flag(fallback: boolean, help: string): Setting<boolean> {
   const parse = (raw: RawValue) => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import fc from "fast-check";
 import { SandboxError } from "#core/errors.ts";
-import { durationMs, flag, integer, mebibytes, path, text } from "#core/setting-kinds.ts";
+import { choice, durationMs, flag, integer, mebibytes, path, text } from "#core/setting-kinds.ts";
 import { defineSettings } from "#core/settings.ts";
 
 const load = defineSettings(
@@ -119,4 +119,11 @@ describe("settings", () => {
       }),
     );
   });
+});
+
+test("choice takes its words and names them when it refuses", () => {
+  const load = defineSettings("X", { mode: choice(["fast", "safe"], "safe", "How.") });
+  assert.equal(load({ argv: [], env: {} }).mode, "safe");
+  assert.equal(load({ argv: ["--mode=fast"], env: {} }).mode, "fast");
+  assert.throws(() => load({ argv: ["--mode=slow"], env: {} }), /--mode.*is none of fast, safe/);
 });
