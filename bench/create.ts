@@ -12,7 +12,8 @@ const WIDTH = 16;
 const FEW_LIVE = 10;
 const MANY_LIVE = 2_000;
 const SAMPLES_AT_LOAD = 60;
-/** The bench measures creation, not admission: two thousand sandboxes of the default size must fit a small machine. */
+/** The bench measures creation, not admission: two thousand sandboxes of this size fit a small machine. */
+const REQUEST = { base: BASE, resources: { cpus: 0.5, memoryMiB: 128 } };
 const WORDS = ["--memory-overcommit=1000", "--cpu-overcommit=1000"];
 
 type Note = (line: string) => void;
@@ -59,7 +60,7 @@ async function* load(client: Client, note: Note): AsyncGenerator<Measured> {
 }
 
 function fill(client: Client, count: number): Promise<Sandbox[]> {
-  return inParallel(count, WIDTH, () => client.sandboxes.create({ base: BASE }));
+  return inParallel(count, WIDTH, () => client.sandboxes.create(REQUEST));
 }
 
 /** Milliseconds of each creation; removals are not timed. */
@@ -67,7 +68,7 @@ async function createAndRemove(client: Client, count: number): Promise<number[]>
   const times: number[] = [];
   for (let index = 0; index < count; index++) {
     const start = performance.now();
-    await using _ = await client.sandboxes.create({ base: BASE });
+    await using _ = await client.sandboxes.create(REQUEST);
     times.push(performance.now() - start);
   }
   return times;
