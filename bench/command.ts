@@ -8,7 +8,7 @@ const SAMPLES = 1_000;
 
 /** A short command through SDK, apiserver, edge and agent, one after the other. */
 export async function* measureCommand(note: (line: string) => void): AsyncGenerator<Measured> {
-  await using node = await startNodeWithBase();
+  await using node = await startNodeWithBase({ runInMemory: true });
   await using sandbox = await node.client.sandboxes.create({ base: BASE });
   await run(sandbox, WARM_UP);
   const times = await run(sandbox, SAMPLES);

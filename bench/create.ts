@@ -20,7 +20,7 @@ type Note = (line: string) => void;
 
 /** Creation through the SDK beside floor and peers; then its rate, and what two thousand live sandboxes do to it. */
 export async function* measureCreate(note: Note): AsyncGenerator<Measured> {
-  await using node = await startNodeWithBase({ words: WORDS });
+  await using node = await startNodeWithBase({ words: WORDS, runInMemory: true });
   yield* compare(node.client, note);
   yield* load(node.client, note);
 }

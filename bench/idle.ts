@@ -18,7 +18,7 @@ const AGENT = /^dsec-(agent|spawner)$/;
 
 /** Memory of a thousand idle sandboxes: what the machine has less of, and what the agents have for themselves. */
 export async function* measureIdle(note: (line: string) => void): AsyncGenerator<Measured> {
-  await using node = await startNodeWithBase({ words: WORDS });
+  await using node = await startNodeWithBase({ words: WORDS, runInMemory: true });
   await warmUp(node);
   const before = await readSteady(node);
   await inParallel(SANDBOXES, WIDTH, () => node.client.sandboxes.create({ base: BASE }));

@@ -6,6 +6,8 @@ import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync } from "node:
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { KEEP_SIGNAL, REMOVE_SIGNAL } from "#bin/stop-signals.ts";
+import { mount, unmount } from "#host/sys/mount.ts";
+import { mountAt } from "#host/sys/mountinfo.ts";
 import { Client } from "#sdk";
 import { findTraces, type Marks, remainingTraces, type Traces } from "./marks.ts";
 import { sweep } from "./sweep.ts";
@@ -20,6 +22,8 @@ const STOP_MS = 120_000;
 export interface NodeOptions {
   /** Further words of its command line, as `--max-sandboxes=10`. */
   readonly words?: readonly string[];
+  /** Its run directory is in memory, as /run of a machine is; a folder on disk would be measured with it. */
+  readonly runInMemory?: boolean;
   /** Further variables of its environment. */
   readonly env?: Readonly<Record<string, string>>;
 }
@@ -87,6 +91,9 @@ export class TestNode implements AsyncDisposable {
   /** Resolves when the node answers; rejects with its log when it does not. */
   async start(): Promise<void> {
     for (const folder of [this.dataDir, this.runDir]) mkdirSync(folder, { recursive: true });
+    if (this.#options.runInMemory === true && mountAt(this.runDir) === undefined) {
+      mount("tmpfs", this.runDir, "tmpfs", 0, "mode=0755");
+    }
     const log = openSync(join(this.marks.folder, "log"), "a");
     const words = ["--listen=127.0.0.1:0", `--edge=${this.marks.edge}`, ...(this.#options.words ?? [])];
     this.#child = spawn(process.execPath, [ENTRY, ...words], {
@@ -118,6 +125,7 @@ export class TestNode implements AsyncDisposable {
   /** Stops the node, asserts that nothing of it is left, and removes what is. */
   async [Symbol.asyncDispose](): Promise<void> {
     const status = this.#child === undefined ? 0 : await this.stop();
+    if (this.#options.runInMemory === true) unmount(this.runDir, 0);
     const left = await remainingTraces(this.marks);
     const said = this.log;
     await this.#clean();
