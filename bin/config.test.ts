@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
+import { EDGE_DEFAULTS } from "#edge/config.ts";
 import { loadNodeConfig, loadPlaces, nodeSettingsHelp } from "./config.ts";
 
 const root = mkdtempSync(join(tmpdir(), "dsec-config-"));
@@ -32,6 +33,13 @@ describe("the settings of this machine", () => {
       kind: "InvalidArgument",
       message: /none/,
     });
+  });
+
+  test("promise what the edge promises by default", () => {
+    const { cpuOvercommit, memoryOvercommit, memoryReserve } = loadNodeConfig([], {});
+    const promised = { cpuOvercommit, memoryOvercommit, memoryReserveMiB: memoryReserve };
+    assert.deepEqual({ ...EDGE_DEFAULTS, ...promised }, EDGE_DEFAULTS);
+    assert.equal(loadNodeConfig(["--memory-reserve=2GiB"], {}).memoryReserve, 2048);
   });
 
   test("are all in the help", () => {

@@ -1,8 +1,9 @@
 import { readFileSync } from "node:fs";
 import { CONTAINER_SETTINGS } from "#backends/container/config.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
-import { choice, integer, path, text } from "#core/setting-kinds.ts";
+import { choice, integer, mebibytes, path, text } from "#core/setting-kinds.ts";
 import { defineSettings, type SettingsOf } from "#core/settings.ts";
+import { EDGE_DEFAULTS } from "#edge/config.ts";
 
 const PLACES = {
   dataDir: path("/var/lib/dsec", "Where layers, sandboxes' files, the journal and the token stay."),
@@ -22,8 +23,20 @@ const loadNode = defineSettings(
     nodeApi: choice(["memory", "websocket"], "memory", "How the apiserver talks to the edge of this process."),
     edge: text("local", "Id of this node: 1 to 16 of a-z and 0-9. Part of every sandbox id."),
     maxSandboxes: integer("4000", "Most live sandboxes.", { min: 1, max: 30_000 }),
-    cpuOvercommit: integer("100", "Processor time promised as a multiple of what there is.", { min: 1, max: 10_000 }),
-    memoryOvercommit: integer("100", "Memory promised as a multiple of what there is.", { min: 1, max: 10_000 }),
+    cpuOvercommit: integer(
+      String(EDGE_DEFAULTS.cpuOvercommit),
+      "Processor time promised as a multiple of what there is.",
+      { min: 1, max: 10_000 },
+    ),
+    memoryOvercommit: integer(
+      String(EDGE_DEFAULTS.memoryOvercommit),
+      "Memory promised as a multiple of what there is.",
+      { min: 1, max: 10_000 },
+    ),
+    memoryReserve: mebibytes(
+      `${EDGE_DEFAULTS.memoryReserveMiB}MiB`,
+      "Memory that is never promised; with less available, as measured, the node takes no more sandboxes.",
+    ),
     ...CONTAINER_SETTINGS,
     logLevel: text("info", "fatal, error, warn, info, debug or trace."),
   },

@@ -10,6 +10,7 @@ import { SandboxError } from "#core/errors.ts";
 import { parseEdgeId } from "#core/ids.ts";
 import { EDGE_DEFAULTS } from "#edge/config.ts";
 import { openEdge } from "#edge/edge.ts";
+import { availableMemoryMiB } from "#host/sys/memory.ts";
 import { openLayerMounts } from "#images/mounts.ts";
 import { openLayerStore } from "#images/store.ts";
 import { artifactMaker } from "./artifact-maker.ts";
@@ -27,8 +28,6 @@ export interface OpenNode {
   close(options: { readonly keepSandboxes: boolean }): Promise<void>;
 }
 
-/** Memory that the platform and the host keep for themselves. */
-const RESERVED_MIB = 512;
 const MIB = 1024 * 1024;
 
 /** All roles in this process; what was opened is closed in reverse, whatever fails on the way. */
@@ -56,7 +55,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
       log: (line) => log.info({}, line),
     }),
   );
-  const edge = await openEdge({ config: edgeConfig(config), backends: [backend], clock, log });
+  const edge = await openEdge({ config: edgeConfig(config), backends: [backend], clock, log, availableMemoryMiB });
   opened.defer(() => edge.close({ keepSandboxes }));
   const node = opened.use(await connectEdge(edge, config.nodeApi));
   const state = opened.use(new SqliteState(join(config.dataDir, "control.db")));
@@ -70,7 +69,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
       },
       state,
       nodes: [{ edge: edgeId, node }],
-      maker: artifactMaker(store, clock),
+      maker: artifactMaker({ store, mounts }, clock),
       log,
       clock,
     }),
@@ -106,11 +105,12 @@ function edgeConfig(config: NodeConfig) {
     dataDir: join(config.dataDir, "edge"),
     capacity: {
       cpus: availableParallelism(),
-      memoryMiB: Math.max(1, Math.floor(totalmem() / MIB) - RESERVED_MIB),
+      memoryMiB: Math.max(1, Math.floor(totalmem() / MIB) - config.memoryReserve),
       sandboxes: config.maxSandboxes,
     },
     cpuOvercommit: config.cpuOvercommit,
     memoryOvercommit: config.memoryOvercommit,
+    memoryReserveMiB: config.memoryReserve,
   };
 }
 

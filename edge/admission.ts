@@ -2,17 +2,28 @@ import { SandboxError } from "#core/errors.ts";
 import type { NodeAmounts } from "#core/node.ts";
 import type { Resources } from "#core/sandbox.ts";
 
-/** How much of a node is promised, and what more it may promise. Decides, and does nothing else. */
+/** What the node must have left of its memory, as measured, to take another sandbox. */
+export interface MemoryReserve {
+  readonly reserveMiB: number;
+  availableMiB(): number;
+}
+
+/**
+ * How much of a node is promised, and what more it may promise. Promises are ceilings that sandboxes seldom reach, so most of
+ * a node is promised many times over; what is measured stops it before the machine itself runs short.
+ */
 export class Admission {
   readonly #limit: NodeAmounts;
+  readonly #memory: MemoryReserve;
   #promised: NodeAmounts = { cpus: 0, memoryMiB: 0, sandboxes: 0 };
   /** Slots given back; those from `#fresh` up were never used. */
   readonly #free = new Set<number>();
   #fresh = 0;
 
   /** `limit` is the capacity times what may be promised over it. */
-  constructor(limit: NodeAmounts) {
+  constructor(limit: NodeAmounts, memory: MemoryReserve) {
     this.#limit = limit;
+    this.#memory = memory;
   }
 
   get limit(): NodeAmounts {
@@ -28,6 +39,7 @@ export class Admission {
     this.#require("sandboxes", 1, "sandboxes");
     this.#require("memoryMiB", wanted.memoryMiB, "MiB of memory");
     this.#require("cpus", wanted.cpus, "cpus");
+    this.#requireReserve();
     this.#add(wanted, 1, 1);
     return { slot: this.#takeSlot() };
   }
@@ -64,6 +76,16 @@ export class Admission {
         details: { lacking: what, left: round(left), limit: round(limit) },
       },
     );
+  }
+
+  #requireReserve(): void {
+    const { reserveMiB } = this.#memory;
+    const left = this.#memory.availableMiB();
+    if (left >= reserveMiB) return;
+    throw new SandboxError("NodeFull", `the node has ${left} MiB of memory available and keeps ${reserveMiB} of them`, {
+      hint: "retry with another node, or when sandboxes here use less",
+      details: { lacking: "availableMemoryMiB", left, limit: reserveMiB },
+    });
   }
 
   #add(wanted: Pick<Resources, "cpus" | "memoryMiB">, sign: 1 | -1, sandboxes: number): void {

@@ -12,6 +12,8 @@ export interface EdgeConfig {
   /** How many times over the capacity is promised; 1 promises nothing twice. */
   readonly cpuOvercommit: number;
   readonly memoryOvercommit: number;
+  /** No sandbox is taken while the machine has less memory available. */
+  readonly memoryReserveMiB: number;
   /** A create that takes longer is undone. */
   readonly createTimeoutMs: number;
   /** Bytes of each output stream that stay readable when the command does not say. */
@@ -22,8 +24,9 @@ export interface EdgeConfig {
 
 /** Bounds and habits that suit most nodes. */
 export const EDGE_DEFAULTS = {
-  cpuOvercommit: 8,
-  memoryOvercommit: 4,
+  cpuOvercommit: 1_000,
+  memoryOvercommit: 100,
+  memoryReserveMiB: 512,
   createTimeoutMs: 60_000,
   outputCapBytes: 64 * 1024 * 1024,
   reconnectDelaysMs: [0, 50, 200, 500, 1_000],

@@ -22,7 +22,13 @@ describe("over real containers", () => {
     const capacity = { cpus: 100, memoryMiB: 100_000, sandboxes: 100 };
     const config = { ...EDGE_DEFAULTS, edge: containers.edge, version: "0", dataDir, capacity };
     const log = { info: () => {}, warn: (facts: unknown, message: string) => console.error(message, facts) };
-    return openEdge({ config, backends: [containers.backend], clock: systemClock, log });
+    return openEdge({
+      config,
+      backends: [containers.backend],
+      clock: systemClock,
+      log,
+      availableMemoryMiB: () => 1_000_000,
+    });
   }
 
   nodeContract("an edge", async (): Promise<NodeRig & { readonly node: Node }> => {

@@ -91,6 +91,26 @@ describe("create", () => {
     assert.equal((await rig.edge.list({}, never)).length, 0);
   });
 
+  test("is refused while the machine has less memory available than its reserve, with nothing left", async () => {
+    let availableMiB = 499;
+    await using rig = await Rig.open({ config: { memoryReserveMiB: 500 }, availableMemoryMiB: () => availableMiB });
+    await assert.rejects(rig.edge.create(aFakeSpec(), never), {
+      kind: "NodeFull",
+      retry: "elsewhere",
+      details: { lacking: "availableMemoryMiB", left: 499, limit: 500 },
+    });
+    assert.equal(await leftovers(rig), 0);
+    assert.deepEqual((await rig.edge.info(never)).promised, { cpus: 0, memoryMiB: 0, sandboxes: 0 });
+    availableMiB = 500;
+    assert.equal((await rig.edge.create(aFakeSpec(), never)).state, "ready");
+    // What lives is never ended for it, nor kept from going.
+    availableMiB = 0;
+    await rig.crash();
+    const [survivor = assert.fail("not adopted")] = await rig.edge.list({}, never);
+    assert.equal((await run(rig.edge, survivor.spec.id, ["true"])).command.status?.code, 0);
+    await rig.edge.destroy(survivor.spec.id, never);
+  });
+
   test("refuses bad numbers, naming the field", async () => {
     await using rig = await Rig.open();
     for (const memoryMiB of [0, -1, NaN, 1.5, Infinity]) {

@@ -51,6 +51,8 @@ export interface EdgeOptions {
   readonly backends: readonly Backend[];
   readonly clock: Clock;
   readonly log: EdgeLog;
+  /** Measures what the machine could still give to sandboxes. */
+  availableMemoryMiB(): number;
 }
 
 /** Opens the journal and takes up what it names: when this resolves, every sandbox is adopted, failed or removed. */
@@ -85,11 +87,14 @@ export class Edge implements Node {
     this.#backends = new Map(options.backends.map((backend) => [backend.kind, backend]));
     this.#timers = new Timers(clock);
     this.#startedAtMs = clock.now();
-    this.#admission = new Admission({
-      cpus: config.capacity.cpus * config.cpuOvercommit,
-      memoryMiB: config.capacity.memoryMiB * config.memoryOvercommit,
-      sandboxes: config.capacity.sandboxes,
-    });
+    this.#admission = new Admission(
+      {
+        cpus: config.capacity.cpus * config.cpuOvercommit,
+        memoryMiB: config.capacity.memoryMiB * config.memoryOvercommit,
+        sandboxes: config.capacity.sandboxes,
+      },
+      { reserveMiB: config.memoryReserveMiB, availableMiB: () => options.availableMemoryMiB() },
+    );
     this.#parts = {
       config,
       clock,

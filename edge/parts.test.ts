@@ -17,10 +17,11 @@ import { Timers } from "#edge/timers.ts";
 
 describe("admission", () => {
   const limit = { cpus: 4, memoryMiB: 1000, sandboxes: 5 };
+  const plenty = { reserveMiB: 0, availableMiB: () => 0 };
   const wanted = (cpus: number, memoryMiB: number) => ({ ...DEFAULT_RESOURCES, cpus, memoryMiB });
 
   test("names what is short and promises nothing then", () => {
-    const admission = new Admission(limit);
+    const admission = new Admission(limit, plenty);
     assert.throws(() => admission.admit(wanted(1, 1001)), {
       kind: "NodeFull",
       details: { lacking: "memoryMiB", left: 1000, limit: 1000 },
@@ -33,7 +34,7 @@ describe("admission", () => {
   });
 
   test("promises exactly the limit, in fractions too", () => {
-    const admission = new Admission({ ...limit, sandboxes: 100 });
+    const admission = new Admission({ ...limit, sandboxes: 100 }, plenty);
     for (let index = 0; index < 40; index += 1) admission.admit(wanted(0.1, 25));
     assert.throws(() => admission.admit(wanted(0.1, 0)), { kind: "NodeFull" });
   });
@@ -46,7 +47,7 @@ describe("admission", () => {
     );
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
-        let admission = new Admission(limit);
+        let admission = new Admission(limit, plenty);
         const model: { slot: number; resources: ReturnType<typeof wanted>; held: boolean }[] = [];
         const sum = (field: "cpus" | "memoryMiB") =>
           model.reduce((total, one) => total + (one.held ? one.resources[field] : 0), 0);
@@ -60,7 +61,7 @@ describe("admission", () => {
             if (fits) model.push({ ...admission.admit(resources), resources, held: true });
             else assert.throws(() => admission.admit(resources), { kind: "NodeFull" });
           } else if (one.kind === "restart") {
-            admission = new Admission(limit);
+            admission = new Admission(limit, plenty);
             for (const { resources, slot, held } of model) admission.adopt(held ? resources : undefined, slot);
           } else {
             const target = model[one.at];

@@ -20,6 +20,8 @@ export interface RigOptions {
   readonly clock?: Clock;
   readonly script?: FakeScript;
   readonly config?: Partial<EdgeConfig>;
+  /** Plenty when absent. */
+  readonly availableMemoryMiB?: () => number;
 }
 
 /** For tests: an edge over a fake node, which can be killed and started again. */
@@ -51,7 +53,7 @@ export class Rig implements AsyncDisposable {
   }
 
   async start(): Promise<void> {
-    const { clock = systemClock, script = () => {}, config } = this.#options;
+    const { clock = systemClock, script = () => {}, config, availableMemoryMiB = () => 1_000_000 } = this.#options;
     this.#edge = await openEdge({
       config: {
         ...EDGE_DEFAULTS,
@@ -65,6 +67,7 @@ export class Rig implements AsyncDisposable {
       backends: [openFakeBackend(this.host, { clock, script })],
       clock,
       log: { info: () => {}, warn: (_, message) => this.warnings.push(message) },
+      availableMemoryMiB,
     });
   }
 

@@ -11,7 +11,7 @@ import {
   truncateSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
+import { tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { hasCode } from "#core/errors.ts";
@@ -19,6 +19,7 @@ import { tryFlock } from "#host/sys/flock.ts";
 import { ioctlRequest } from "#host/sys/ioctl.ts";
 import { errorCode, libcFunction, SystemError } from "#host/sys/libc.ts";
 import { attachLoop } from "#host/sys/loop.ts";
+import { availableMemoryMiB } from "#host/sys/memory.ts";
 import { MNT, MS, mount, unmount } from "#host/sys/mount.ts";
 import { mountAt, parseMount, readMounts } from "#host/sys/mountinfo.ts";
 import { signalProcess } from "#host/sys/pidfd.ts";
@@ -144,4 +145,10 @@ describe("extended attributes", () => {
     setXattr(file, "user.dsec", Buffer.from("1"));
     assert.throws(() => setXattr(file, "nonsense", Buffer.from("1")), { code: "ENOTSUP" });
   });
+});
+
+test("available memory is measured in MiB, and less than there is", () => {
+  const availableMiB = availableMemoryMiB();
+  assert.ok(Number.isSafeInteger(availableMiB) && availableMiB > 0);
+  assert.ok(availableMiB < totalmem() / 1024 / 1024);
 });
