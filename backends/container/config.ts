@@ -9,7 +9,7 @@ export const ID_LIMIT = 2 ** 31;
 
 /**
  * What an operator may set of this backend. User ids of sandboxes start far above those that Debian and Ubuntu hand to
- * people (1,000 up) and to their rootless containers (/etc/subuid, 100,000 up), with room for 30,720 sandboxes.
+ * people (1,000 up) and to their rootless containers (/etc/subuid, 100,000 up), with room for 30,719 sandboxes.
  */
 export const CONTAINER_SETTINGS = {
   firstUid: integer("134217728", "First user id of the host that sandboxes use, 65,536 for each.", {

@@ -51,9 +51,9 @@ describe("a container", () => {
   test("runs as root inside and as its own range of ids outside", async () => {
     const { stdout } = await inSandbox("id -u; touch /made; cat /proc/self/uid_map", {}, async (handle) => {
       const { uid, gid } = statSync(join(rig.options.runDir, "volume", handle.id, "upper", "made"));
-      assert.deepEqual([uid, gid], [0x0800_0000 + 3 * 65_536, 0x0800_0000 + 3 * 65_536]);
+      assert.deepEqual([uid, gid], [0x0800_0000 + 3 * 65_537, 0x0800_0000 + 3 * 65_537]);
     });
-    assert.deepEqual(stdout.trim().split(/\s+/), ["0", "0", String(0x0800_0000 + 3 * 65_536), "65536"]);
+    assert.deepEqual(stdout.trim().split(/\s+/), ["0", "0", String(0x0800_0000 + 3 * 65_537), "65536"]);
   });
 
   test("cannot touch its agent, not even as root", async () => {

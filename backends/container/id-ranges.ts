@@ -3,9 +3,15 @@ import type { Place } from "#core/backend.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { ID_LIMIT, IDS_PER_SANDBOX } from "./config.ts";
 
+/**
+ * From one range to the next. The kernel hashes users by the low bits of their id: ranges that all start at multiples of 65,536
+ * would share one bucket, through which every create then searches.
+ */
+const RANGE_STRIDE = IDS_PER_SANDBOX + 1;
+
 /** First host id of the sandbox at a place. Throws `NodeFull` when the node has no ids left for it. */
 export function uidBaseOf(place: Place, firstUid: number): number {
-  const base = firstUid + place.slot * IDS_PER_SANDBOX;
+  const base = firstUid + place.slot * RANGE_STRIDE;
   if (place.slot < 0 || base + IDS_PER_SANDBOX > ID_LIMIT) {
     throw new SandboxError("NodeFull", `slot ${place.slot} has no user ids left`, {
       hint: "lower firstUid, or run fewer sandboxes on this node",
