@@ -10,7 +10,7 @@ export const STATES = ["creating", "ready", "failed", "destroying", "destroyed"]
 export type SandboxState = (typeof STATES)[number];
 
 /** What callers may ask of a sandbox. `use` is every command; `files` is file access; `extend` moves its time limits. */
-export const VERBS = ["use", "files", "extend", "destroy"] as const;
+const VERBS = ["use", "files", "extend", "destroy"] as const;
 export type Verb = (typeof VERBS)[number];
 
 /** `ignore`: already there or on the way, answer success. `deny`: answer FailedPrecondition. */

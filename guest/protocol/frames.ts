@@ -8,6 +8,7 @@ import { SandboxError } from "#core/errors.ts";
  */
 export const PROTOCOL_VERSION = 1;
 
+/** Types of frames, as README.md draws them: below 64 from the edge, the rest from the agent. */
 export const FRAME = {
   hello: 1,
   ping: 2,
@@ -31,6 +32,7 @@ export const FRAME = {
   protocolError: 74,
 } as const;
 
+/** Length, type, flag, a zero and the task's number. */
 export const FRAME_HEADER_BYTES = 12;
 /** Most bytes of a stream in one frame. */
 export const DATA_LIMIT_BYTES = 65_536;
@@ -42,6 +44,7 @@ const AGENT_FRAME_LIMIT_BYTES = FRAME_HEADER_BYTES + 8 + DATA_LIMIT_BYTES;
 const LENGTH_BYTES = 4;
 const NOTHING = Buffer.alloc(0);
 
+/** One frame, taken apart as far as its header. */
 export interface Frame {
   readonly type: number;
   readonly flag: number;

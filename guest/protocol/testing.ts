@@ -12,7 +12,9 @@ import { connectUnix } from "./link.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const BUILD = join(ROOT, ".build");
+/** The agent as it ships, and as it checks itself. */
 export const AGENT_BUILDS = { static: join(BUILD, "dsec-agent"), asan: join(BUILD, "dsec-agent-asan") } as const;
+/** Which of the two. */
 export type AgentBuild = keyof typeof AGENT_BUILDS;
 
 /** Builds what the tests run; nothing happens when it is up to date. */
@@ -20,6 +22,7 @@ export function buildAgents(): void {
   execFileSync("make", ["-s", "-C", join(ROOT, "guest/agent"), "test"], { stdio: ["ignore", "inherit", "inherit"] });
 }
 
+/** How an agent is started. */
 export interface AgentOptions {
   readonly build?: AgentBuild;
   readonly args?: readonly string[];
@@ -75,6 +78,7 @@ export class TestAgent implements AsyncDisposable {
   }
 }
 
+/** A task as root of the agent's own view, without input or limit. */
 export const EXEC_DEFAULTS: Omit<TaskSpec, "action"> = {
   user: "root",
   cwd: "/",
@@ -128,6 +132,7 @@ export class Recorder implements TaskSink {
   }
 }
 
+/** A task from its start to its end. */
 export interface RunResult {
   readonly end: TaskEnd;
   readonly stdout: Buffer;
@@ -135,6 +140,7 @@ export interface RunResult {
   readonly pid: number;
 }
 
+/** What a test says about a task beyond its program. */
 export interface RunOptions extends Partial<Omit<TaskSpec, "action">> {
   readonly input?: Uint8Array;
   /** Leaves stdin open after the input. */

@@ -38,6 +38,7 @@ export interface AgentExit {
   readonly signal: number | undefined;
 }
 
+/** What a launcher is started with. */
 export interface CradleOptions {
   readonly binary: string;
   /** Owned by root, mode 0711: refused otherwise, because a readable agent can be traced by its sandbox. */

@@ -87,6 +87,7 @@ export function encodeCreate(tag: number, request: CradleRequest): Buffer {
   return frame(MESSAGE.create, tag, body);
 }
 
+/** Takes the create of this tag back; its answer comes all the same. */
 export function encodeCancel(tag: number): Buffer {
   return frame(MESSAGE.cancel, tag, Buffer.alloc(0));
 }
