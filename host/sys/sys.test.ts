@@ -24,7 +24,7 @@ import { MNT, MS, mount, unmount } from "#host/sys/mount.ts";
 import { mountAt, parseMount, readMounts } from "#host/sys/mountinfo.ts";
 import { signalProcess } from "#host/sys/pidfd.ts";
 import { processStartTicks } from "#host/sys/process.ts";
-import { setXattr } from "#host/sys/xattr.ts";
+import { setXattr } from "#host/sys/test-support/xattr.ts";
 
 const root = mkdtempSync(join(tmpdir(), "dsec-sys-"));
 after(() => rmSync(root, { recursive: true }));

@@ -12,7 +12,7 @@ import {
   writeSync,
 } from "node:fs";
 import { join } from "node:path";
-import { setXattr } from "#host/sys/xattr.ts";
+import { setXattr } from "#host/sys/test-support/xattr.ts";
 import { run } from "./fixtures.ts";
 
 /** A file capability of version 2: cap_net_raw, effective. */
