@@ -88,7 +88,8 @@ class ContainerBackend implements Backend {
   async check(spec: SandboxSpec): Promise<void> {
     checkSpec(spec, this.#enforcement);
     for (const digest of spec.layers) {
-      if (await this.#options.store.has(digest)) continue;
+      // What is mounted is there, and needs no look at the disk.
+      if (this.#options.mounts.mounted.has(digest) || (await this.#options.store.has(digest))) continue;
       throw new SandboxError("NotFound", `this node has no layer ${digest}`, { details: { layer: digest } });
     }
   }
