@@ -1,5 +1,7 @@
+import { readFileSync } from "node:fs";
 import { errorText, runCli } from "#cli/main.ts";
 import type { HostCommand } from "#cli/program.ts";
+import { wordsOf } from "#cli/words.ts";
 import { loadPlaces, type Places } from "./config.ts";
 import { findEndpoint } from "./endpoint.ts";
 import { processIo } from "./process-io.ts";
@@ -49,7 +51,7 @@ async function startNode(): Promise<{ readonly url: string }> {
 
 async function main(): Promise<number> {
   return await runCli({
-    argv: process.argv.slice(2),
+    argv: wordsOf(process.argv.slice(2), () => readFileSync("/proc/self/cmdline")),
     io: processIo(),
     version: VERSION,
     hostCommands: HOST_COMMANDS,

@@ -1,7 +1,6 @@
 import type { Writable } from "node:stream";
 import type { Command, EndedCommand } from "#sdk";
-import { hasCode } from "./cli-error.ts";
-import type { Io } from "./io.ts";
+import { type Io, writeTo } from "./io.ts";
 
 /**
  * Joins a running command to this process's stdin, stdout and stderr, byte for byte, until it has ended and everything it
@@ -59,15 +58,4 @@ class Pump {
       if (this.#at >= this.#target) this.#arrived.resolve();
     }
   }
-}
-
-/** Resolves when the sink wants more: true, or will never take more: false. */
-function writeTo(sink: Writable, bytes: Uint8Array): Promise<boolean> {
-  return new Promise((resolve, reject) => {
-    sink.write(bytes, (error) => {
-      if (error === undefined || error === null) resolve(true);
-      else if (hasCode(error, "EPIPE", "ERR_STREAM_DESTROYED", "ECONNRESET")) resolve(false);
-      else reject(error);
-    });
-  });
 }

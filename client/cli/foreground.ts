@@ -3,6 +3,7 @@ import { attach } from "./attach.ts";
 import { exitStatusOf, noteOn } from "./exit-status.ts";
 import type { Interrupts } from "./interrupts.ts";
 import type { CliContext } from "./io.ts";
+import { bytesOrText } from "./words.ts";
 
 /** Runs a command attached to this process and returns the exit status for it. A person who leaves kills it. */
 export async function foreground(
@@ -37,13 +38,15 @@ export async function foreground(
 
 /** People look for the program that they wrote. */
 function named(error: CommandStartError, line: CommandLine): CommandStartError {
-  const program = typeof line === "string" ? "/bin/sh" : String(line[0]);
+  const program = typeof line === "string" ? "/bin/sh" : Buffer.from(line[0] ?? "").toString();
   return new CommandStartError(error.kind, `${program}: ${error.message}`, { hint: error.hint, cause: error });
 }
 
 /** A shell line or a program, as the person said. */
 export function lineOf(argv: readonly string[], options: { readonly shell?: boolean }): CommandLine {
-  return options.shell === true ? argv.join(" ") : argv;
+  if (options.shell !== true) return argv.map(bytesOrText);
+  const line = bytesOrText(argv.join(" "));
+  return typeof line === "string" ? line : ["/bin/sh", "-c", line];
 }
 
 function resultJson(result: Result): Record<string, unknown> {

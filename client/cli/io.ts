@@ -1,5 +1,6 @@
 import type { Readable, Writable } from "node:stream";
 import type { Client } from "#sdk";
+import { CliError, hasCode } from "./cli-error.ts";
 
 /** What a command of the CLI may touch. Everything comes in as an argument, so that nothing else is reached. */
 export interface CliContext {
@@ -22,6 +23,24 @@ export interface Io {
 /** Text for people or JSON for programs, whichever was asked for. */
 export function print(context: CliContext, json: unknown, text: () => string): void {
   context.io.stdout.write(context.json ? `${JSON.stringify(json)}\n` : text());
+}
+
+/** Resolves when the sink wants more: true, or nobody reads it any more: false. Throws when the bytes have no room. */
+export function writeTo(sink: Writable, bytes: Uint8Array): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    sink.write(bytes, (error) => {
+      const failure = error ?? sink.errored;
+      if (failure === undefined || failure === null) resolve(true);
+      else if (hasCode(failure, "EPIPE", "ERR_STREAM_DESTROYED", "ECONNRESET")) resolve(false);
+      else
+        reject(new CliError("FailedPrecondition", `stdout cannot be written: ${failure.message}`, { cause: failure }));
+    });
+  });
+}
+
+/** Resolves when everything written so far has left this process, or nobody reads it any more. Throws when it has no room. */
+export async function passedOn(sink: Writable): Promise<void> {
+  await writeTo(sink, new Uint8Array());
 }
 
 /** Rows in aligned columns under a heading. Control characters of other people's names are made harmless. */

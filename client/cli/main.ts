@@ -1,6 +1,6 @@
 import { Client } from "#sdk";
 import { exitStatusOfError } from "./exit-status.ts";
-import { type Io, printable } from "./io.ts";
+import { type Io, passedOn, printable } from "./io.ts";
 import { type HostCommand, runProgram } from "./program.ts";
 
 /** Where an apiserver is and what proves who asks. */
@@ -32,11 +32,13 @@ export async function runCli(parts: CliParts): Promise<number> {
     return client;
   };
   try {
-    return await runProgram(parts.argv, {
+    const status = await runProgram(parts.argv, {
       version: parts.version,
       hostCommands: parts.hostCommands,
       context: ({ json }) => ({ io, json, connect }),
     });
+    await passedOn(io.stdout);
+    return status;
   } catch (error) {
     io.stderr.write(errorText(error));
     return exitStatusOfError(error);

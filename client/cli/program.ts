@@ -4,6 +4,9 @@ import type { CliContext } from "./io.ts";
 import { specOptions } from "./spec-options.ts";
 import { pair, timeMs } from "./units.ts";
 
+/** As many as the server takes for one command; the parser's stack has room for little more. */
+const MAX_WORDS = 100_000;
+
 /** Commands that concern this machine; whoever wires the program brings them. Each gets its words and returns an exit status. */
 export interface HostCommand {
   readonly name: string;
@@ -20,6 +23,9 @@ export interface ProgramParts {
 
 /** Parses the words after the program's name and runs what they ask for; resolves to the exit status. */
 export async function runProgram(argv: readonly string[], parts: ProgramParts): Promise<number> {
+  if (argv.length > MAX_WORDS) {
+    throw new CliError("TooLarge", `${argv.length} words are more than ${MAX_WORDS}`, { hint: "pass them on stdin" });
+  }
   let status = 0;
   const finish = (result: number) => {
     status = result;
@@ -34,7 +40,8 @@ export async function runProgram(argv: readonly string[], parts: ProgramParts): 
     if (!(error instanceof CommanderError)) throw error;
     // Help that was asked for is a success and is printed already.
     if (error.exitCode === 0) return 0;
-    throw new CliError("InvalidArgument", error.message.replace(/^error: /, ""), { hint: "dsec --help" });
+    const message = error.code === "commander.help" ? "a command is missing" : error.message.replace(/^error: /, "");
+    throw new CliError("InvalidArgument", message, { hint: "dsec --help" });
   }
   return status;
 }
@@ -65,6 +72,7 @@ function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finis
     .argument("<command...>", "program and arguments")
     .option("--shell", "the words are a line for the sandbox's /bin/sh")
     .option("--time-limit <time>", "kill the command after so long", timeMs("--time-limit"))
+    .usage("[options] -- <program> [argument...]")
     .passThroughOptions()
     .action(async (words: string[], options, command: Command) => {
       const { run } = await import("./commands/run.ts");
@@ -85,11 +93,18 @@ function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finis
     .option("-u, --user <user[:group]>", "who it runs as")
     .option("-w, --workdir <path>", "where it starts")
     .option("--time-limit <time>", "kill the command after so long", timeMs("--time-limit"))
+    .usage("[options] <id> -- <program> [argument...]")
     .passThroughOptions()
     .action(async (id: string, words: string[], options, command: Command) => {
       const { exec } = await import("./commands/exec.ts");
+      const [first = ""] = words;
+      if (first.startsWith("-") && first !== "--") {
+        throw new CliError("InvalidArgument", `${first} stands after the sandbox's id`, {
+          hint: "dsec exec [options] ID -- PROGRAM",
+        });
+      }
       // Options end at the id, so what separates them from the command is still there.
-      const line = words[0] === "--" ? words.slice(1) : words;
+      const line = first === "--" ? words.slice(1) : words;
       finish(await exec(contextOf(parts, command), id, line, options));
     });
   addLookingCommands(program, parts, finish);

@@ -2,6 +2,7 @@ import type { ArtifactView, BuildEvent, BuildRequest } from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
 import { DsecError, errorFromReply } from "./errors.ts";
 import { lines } from "./lines.ts";
+import { segment } from "./paths.ts";
 
 /** What an import says about its bytes. */
 export interface ImportOptions extends CallOptions {
@@ -58,11 +59,11 @@ export class Artifacts {
 
   /** One artifact by `name` or `name:tag`. */
   info(name: string, options: CallOptions = {}): Promise<ArtifactView> {
-    return this.#caller.json({ ...options, method: "GET", path: `/v1/artifacts/${encodeURIComponent(name)}` });
+    return this.#caller.json({ ...options, method: "GET", path: `/v1/artifacts/${segment(name)}` });
   }
 
   /** Takes it out of the catalogue; sandboxes that use it go on. */
   async remove(name: string, options: CallOptions = {}): Promise<void> {
-    await this.#caller.json({ ...options, method: "DELETE", path: `/v1/artifacts/${encodeURIComponent(name)}` });
+    await this.#caller.json({ ...options, method: "DELETE", path: `/v1/artifacts/${segment(name)}` });
   }
 }

@@ -203,9 +203,18 @@ function queryText(query: Call["query"]): string {
   const parts = Object.entries(query ?? {}).flatMap(([name, value]) => {
     if (value === undefined) return [];
     const values: readonly QueryValue[] = Array.isArray(value) ? value : [value as QueryValue];
-    return values.map((one) => `${name}=${one instanceof Uint8Array ? encodeBytes(one) : encodeURIComponent(one)}`);
+    return values.map((one) => `${name}=${one instanceof Uint8Array ? encodeBytes(one) : encodeText(name, one)}`);
   });
   return parts.length === 0 ? "" : `?${parts.join("&")}`;
+}
+
+function encodeText(name: string, value: Exclude<QueryValue, Uint8Array>): string {
+  if (typeof value === "string" && !value.isWellFormed()) {
+    throw new DsecError("InvalidArgument", `${name} is not valid Unicode`, {
+      hint: "give names that are not UTF-8 as bytes",
+    });
+  }
+  return encodeURIComponent(value);
 }
 
 /** Percent-encoding of bytes: names in Linux need not be UTF-8. */

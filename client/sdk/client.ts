@@ -1,7 +1,9 @@
 import type { NodeView, ResourceCountView, WhoAmI } from "#api/index.ts";
 import { Artifacts } from "./artifacts.ts";
 import { Caller, type CallOptions } from "./caller.ts";
+import { DsecError } from "./errors.ts";
 import { NodeTransport } from "./node-transport.ts";
+import { segment } from "./paths.ts";
 import { Sandboxes } from "./sandboxes.ts";
 import type { Transport } from "./transport.ts";
 
@@ -25,6 +27,12 @@ export class Client implements Disposable {
   readonly #caller: Caller;
 
   constructor(options: ClientOptions) {
+    // Said here, where it is given: the header it goes into would only say that some character is wrong.
+    if (/[^\x21-\x7e]/.test(options.token ?? "")) {
+      throw new DsecError("Unauthenticated", "the token has characters that no token has", {
+        hint: "a token is one line of letters, digits, _ and -",
+      });
+    }
     this.#caller = new Caller({
       transport: options.transport ?? new NodeTransport(options.url),
       token: options.token,
@@ -67,7 +75,7 @@ export class Nodes {
 
   /** What exists on a node against what should. */
   async resources(edge: string, options: CallOptions = {}): Promise<readonly ResourceCountView[]> {
-    const path = `/v1/nodes/${encodeURIComponent(edge)}/resources`;
+    const path = `/v1/nodes/${segment(edge)}/resources`;
     const call = { ...options, method: "GET", path } as const;
     return (await this.#caller.json<{ readonly resources: readonly ResourceCountView[] }>(call)).resources;
   }

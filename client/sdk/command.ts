@@ -2,6 +2,7 @@ import type { CommandView, OutputStream } from "#api/index.ts";
 import { type Caller, type CallOptions, concat } from "./caller.ts";
 import { OutputLostError } from "./errors.ts";
 import { type OutputChunk, type OutputOptions, readOutput } from "./output.ts";
+import { segment } from "./paths.ts";
 import { type Collected, Result } from "./result.ts";
 
 /** How long the server holds one question for a command's end; the client asks again until its own limit. */
@@ -20,7 +21,7 @@ export class Command {
   /** Made by `Sandbox`. */
   constructor(caller: Caller, sandboxPath: string, id: string, view?: CommandView) {
     this.#caller = caller;
-    this.#path = `${sandboxPath}/commands/${encodeURIComponent(id)}`;
+    this.#path = `${sandboxPath}/commands/${segment(id)}`;
     this.#view = view;
     this.id = id;
   }

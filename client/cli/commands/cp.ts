@@ -4,6 +4,7 @@ import { pipeline } from "node:stream/promises";
 import type { Client } from "#sdk";
 import { CliError, hasCode } from "../cli-error.ts";
 import { type CliContext, print } from "../io.ts";
+import { bytesOrText } from "../words.ts";
 
 /** One side of a copy. */
 type Place =
@@ -35,13 +36,13 @@ function placeOf(text: string): Place {
 
 async function upload(context: CliContext, client: Client, from: string, to: Place): Promise<number> {
   const files = client.sandboxes.use(to.sandbox ?? "").files;
-  if (from === "-") return (await files.write(to.path, context.io.stdin, { parents: true })).size;
-  const stats = here(from, () => statSync(from));
+  if (from === "-") return (await files.write(bytesOrText(to.path), context.io.stdin, { parents: true })).size;
+  const stats = here(from, () => statSync(onDisk(from)));
   if (stats.isDirectory())
     throw new CliError("InvalidArgument", `${from} is a directory`, { hint: "cp copies single files" });
   const path = to.path.endsWith("/") ? `${to.path}${basename(from)}` : to.path;
   const mode = stats.mode & 0o777;
-  return (await files.write(path, createReadStream(from), { mode, parents: true })).size;
+  return (await files.write(bytesOrText(path), createReadStream(onDisk(from)), { mode, parents: true })).size;
 }
 
 /** Atomic as well: the old file stays until the new one is complete. */
@@ -49,7 +50,7 @@ async function download(context: CliContext, client: Client, from: Place, to: st
   const files = client.sandboxes.use(from.sandbox ?? "").files;
   let size = 0;
   async function* counted(): AsyncGenerator<Uint8Array> {
-    for await (const chunk of files.stream(from.path)) {
+    for await (const chunk of files.stream(bytesOrText(from.path))) {
       size += chunk.byteLength;
       yield chunk;
     }
@@ -59,11 +60,11 @@ async function download(context: CliContext, client: Client, from: Place, to: st
     return size;
   }
   const target = isDirectory(to) ? join(to, basename(from.path)) : to;
-  const { mode } = await files.stat(from.path);
-  const partial = `${target}.${process.pid}.part`;
+  const { mode } = await files.stat(bytesOrText(from.path));
+  const partial = onDisk(`${target}.${process.pid}.part`);
   try {
     await pipeline(counted, createWriteStream(partial, { flags: "wx", mode: mode & 0o777 }));
-    renameSync(partial, target);
+    renameSync(partial, onDisk(target));
   } catch (error) {
     rmSync(partial, { force: true });
     if (hasCode(error, "ENOENT", "EACCES", "ENOTDIR", "EROFS", "ENOSPC")) {
@@ -75,7 +76,12 @@ async function download(context: CliContext, client: Client, from: Place, to: st
 }
 
 function isDirectory(path: string): boolean {
-  return path.endsWith("/") || lstatSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+  return path.endsWith("/") || lstatSync(onDisk(path), { throwIfNoEntry: false })?.isDirectory() === true;
+}
+
+/** A name of this machine's as its file system has it. */
+function onDisk(path: string): Buffer {
+  return Buffer.from(bytesOrText(path));
 }
 
 function here<T>(path: string, action: () => T): T {

@@ -1,6 +1,7 @@
+import type { Writable } from "node:stream";
 import type { Command } from "#sdk";
 import { CliError } from "../cli-error.ts";
-import type { CliContext } from "../io.ts";
+import { type CliContext, writeTo } from "../io.ts";
 
 /** Options of `logs`. */
 export interface LogsOptions {
@@ -31,7 +32,7 @@ export async function logs(
 async function copy(
   command: Command,
   stream: "stdout" | "stderr",
-  sink: NodeJS.WritableStream,
+  sink: Writable,
   context: CliContext,
   follow: boolean,
 ): Promise<void> {
@@ -39,8 +40,6 @@ async function copy(
   for await (const { offset, bytes } of command.output(stream, { follow })) {
     if (offset > expected) context.io.stderr.write(`dsec: ${offset - expected} bytes of ${stream} were not kept\n`);
     expected = offset + bytes.byteLength;
-    await new Promise<void>((resolve, reject) => {
-      sink.write(bytes, (error) => (error === undefined || error === null ? resolve() : reject(error)));
-    });
+    if (!(await writeTo(sink, bytes))) return;
   }
 }

@@ -11,6 +11,9 @@ export interface RunOptions extends SpecOptions {
   readonly shell?: boolean;
 }
 
+/** When this process is killed nobody is left to remove the sandbox: the node does, so long after the command's end. */
+const ABANDONED_MS = 60_000;
+
 /** A sandbox for one command: made, used, removed whatever happens. The exit status is the command's. */
 export async function run(context: CliContext, argv: readonly string[], options: RunOptions): Promise<number> {
   using interrupts = new Interrupts(context.io);
@@ -18,7 +21,12 @@ export async function run(context: CliContext, argv: readonly string[], options:
   try {
     const client = await context.connect({ start: true });
     const workspace = await workspaceName(client, options.workspace, { signal });
-    const sandbox = await createSandbox(client, createRequest(options, workspace), context.io, { signal });
+    const sandbox = await createSandbox(
+      client,
+      createRequest({ idleTimeout: ABANDONED_MS, ...options }, workspace),
+      context.io,
+      { signal },
+    );
     try {
       const start = compact({ timeLimitMs: options.timeLimit });
       return await foreground(context, sandbox, lineOf(argv, options), { ...start, interrupts });
