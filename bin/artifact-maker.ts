@@ -1,5 +1,6 @@
-import type { ArtifactMaker, DebianRequest } from "#control/index.ts";
+import type { ArtifactMaker, DebianRequest, ImportRequest } from "#control/index.ts";
 import type { Clock } from "#core/clock.ts";
+import { sweepDebianBuilds } from "#host/debian.ts";
 import { HOST_BUSYBOX, hostBusybox } from "#images/busybox.ts";
 import type { NewArtifact } from "#images/catalogue.ts";
 import { collectGarbage } from "#images/collect.ts";
@@ -11,29 +12,51 @@ import type { LayerStore } from "#images/store.ts";
 /** A layer gets its name in the catalogue only after it is in the store; younger ones are left alone for so long. */
 const NEW_LAYER_MS = 60 * 60_000;
 
-/** Makes artifacts in the node's own store. The suite `host-busybox` stands for a tree of this machine's static busybox. */
-export function artifactMaker(
+/**
+ * Makes artifacts in the node's own store. The suite `host-busybox` stands for a tree of this machine's static busybox.
+ * Disposing waits for what is under way, whose callers have left: nothing of it is left then.
+ */
+export async function openArtifactMaker(
   { store, mounts }: { readonly store: LayerStore; readonly mounts: Pick<LayerMounts, "unmountUnused"> },
   clock: Clock,
-): ArtifactMaker {
+): Promise<ArtifactMaker & AsyncDisposable> {
+  await sweepDebianBuilds();
+  const underWay = new Set<Promise<unknown>>();
+  const track = async <T>(work: Promise<T>): Promise<T> => {
+    underWay.add(work);
+    try {
+      return await work;
+    } finally {
+      underWay.delete(work);
+    }
+  };
   return {
-    async importArchive({ kind, format, source, signal }) {
-      const imported = await importArtifact({ store, source, format, kind, signal });
-      return artifactOf(imported, kind, `${format} upload`);
-    },
-    async buildDebian(request) {
-      if (request.suite === HOST_BUSYBOX) {
-        return artifactOf(await hostBusybox(store, request.signal), request.kind, "the busybox of this machine");
-      }
-      const built = await buildDebian({ store, ...debianOptions(request) });
-      return artifactOf(built, request.kind, ["debian", built.suite, ...request.include].join(" "));
-    },
+    importArchive: (request) => track(importArchive(store, request)),
+    buildDebian: (request) => track(build(store, request)),
     async collect(keep) {
       // Before their files go: a mount would hold the space of what is removed.
       mounts.unmountUnused(keep);
       await collectGarbage(store, keep, { addedBeforeMs: clock.now() - NEW_LAYER_MS });
     },
+    async [Symbol.asyncDispose]() {
+      await Promise.allSettled(underWay);
+    },
   };
+}
+
+async function importArchive(store: LayerStore, request: ImportRequest): Promise<NewArtifact> {
+  const { kind, format, source, signal } = request;
+  const imported = await importArtifact({ store, source, format, kind, signal });
+  return artifactOf(imported, kind, `${format} upload`);
+}
+
+async function build(store: LayerStore, request: DebianRequest): Promise<NewArtifact> {
+  const { kind, suite, include, signal } = request;
+  if (suite === HOST_BUSYBOX) {
+    return artifactOf(await hostBusybox(store, signal), kind, "the busybox of this machine");
+  }
+  const built = await buildDebian({ store, ...debianOptions(request) });
+  return artifactOf(built, kind, ["debian", built.suite, ...include].join(" "));
 }
 
 function debianOptions({ suite, include, signal, progress }: DebianRequest) {

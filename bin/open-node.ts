@@ -13,7 +13,7 @@ import { openEdge } from "#edge/edge.ts";
 import { availableMemoryMiB } from "#host/sys/memory.ts";
 import { openLayerMounts } from "#images/mounts.ts";
 import { openLayerStore } from "#images/store.ts";
-import { artifactMaker } from "./artifact-maker.ts";
+import { openArtifactMaker } from "./artifact-maker.ts";
 import type { NodeConfig } from "./config.ts";
 import { connectEdge } from "./connect-edge.ts";
 import { lockDataDir } from "./data-lock.ts";
@@ -59,6 +59,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   opened.defer(() => edge.close({ keepSandboxes }));
   const node = opened.use(await connectEdge(edge, config.nodeApi));
   const state = opened.use(new SqliteState(join(config.dataDir, "control.db")));
+  const maker = opened.use(await openArtifactMaker({ store, mounts }, clock));
   const control = opened.use(
     await openControl({
       config: {
@@ -69,7 +70,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
       },
       state,
       nodes: [{ edge: edgeId, node }],
-      maker: artifactMaker({ store, mounts }, clock),
+      maker,
       log,
       clock,
     }),

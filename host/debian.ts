@@ -1,10 +1,9 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { chmodSync, mkdtempSync } from "node:fs";
-import { rm } from "node:fs/promises";
-import { join } from "node:path";
+import { chmodSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { aptSources, hostSuite, sourceLine, sourcesOf } from "#host/debian-sources.ts";
+import { makeOwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
 
 /** What to build, and who listens. */
 export interface DebianOptions {
@@ -29,8 +28,18 @@ export interface DebianBuild extends AsyncDisposable {
 /** Time to let the builder remove its own files after it was told to stop. */
 const STOP_GRACE_MS = 20_000;
 const LOG_LINES = 20;
+const TEMP_PREFIX = "dsec-debian-";
 const SUITE = /^[a-z][a-z0-9.-]{0,63}$/;
 const PACKAGE = /^[a-z0-9][a-z0-9+.-]*(:[a-z0-9-]+)?$/;
+
+/**
+ * The builder mounts /proc and /sys into its tree and starts what packages bring: in namespaces of its own all of it goes away
+ * with it, however it ends, and it ends with this process.
+ */
+const OWN_WORLD: readonly string[] = [
+  ...["--pdeathsig", "KILL", "--"],
+  ...["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--"],
+];
 
 /**
  * Starts `mmdebstrap` with the archives that this host's apt uses. Disposing ends it, and what it started, if it still runs.
@@ -48,17 +57,25 @@ export function startDebianBuild(options: DebianOptions): DebianBuild {
     });
   }
   const include = options.include.length === 0 ? [] : [`--include=${options.include.join(",")}`];
-  // The builder mounts /proc and /sys into its tree: in a mount namespace of its own they go away with it, however it ends.
-  const own = ["--mount", "--propagation", "private", "--", "mmdebstrap"];
-  const args = [...own, "--variant=minbase", "--mode=root", "--format=tar", ...include, suite, "-", ...sources];
+  const args = [
+    ...OWN_WORLD,
+    "mmdebstrap",
+    "--variant=minbase",
+    "--mode=root",
+    "--format=tar",
+    ...include,
+    suite,
+    "-",
+    ...sources,
+  ];
   // Below a directory that apt's own unprivileged user can reach: it fetches and unpacks lists with no more rights than that.
-  const tempDir = mkdtempSync(join(process.env.TMPDIR ?? "/var/tmp", "dsec-debian-"));
-  chmodSync(tempDir, 0o755);
+  const temp = makeOwnedTemp(tempParent(), TEMP_PREFIX);
+  chmodSync(temp.path, 0o755);
   // A group of its own: stopping it stops the package manager's children too.
-  const child = spawn("unshare", args, {
+  const child = spawn("setpriv", args, {
     stdio: ["ignore", "pipe", "pipe"],
     detached: true,
-    env: { ...passedOn(), LC_ALL: "C.UTF-8", DEBIAN_FRONTEND: "noninteractive", TMPDIR: tempDir },
+    env: { ...passedOn(), LC_ALL: "C.UTF-8", DEBIAN_FRONTEND: "noninteractive", TMPDIR: temp.path },
   });
   const stop = (): void => void stopGroup(child);
   options.signal?.addEventListener("abort", stop, { once: true });
@@ -67,9 +84,18 @@ export function startDebianBuild(options: DebianOptions): DebianBuild {
   finished.catch(() => undefined);
   const dispose = async (): Promise<void> => {
     await stopGroup(child);
-    await rm(tempDir, { recursive: true, force: true });
+    await temp[Symbol.asyncDispose]();
   };
   return { suite, tar: child.stdout, finished, [Symbol.asyncDispose]: dispose };
+}
+
+/** Removes what builds left whose process was killed. */
+export async function sweepDebianBuilds(): Promise<void> {
+  await sweepOwnedTemps(tempParent(), TEMP_PREFIX);
+}
+
+function tempParent(): string {
+  return process.env.TMPDIR ?? "/var/tmp";
 }
 
 /** What the builder needs of our environment; tokens and the like stay out of the scripts of packages. */

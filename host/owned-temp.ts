@@ -1,0 +1,55 @@
+import { closeSync, existsSync, mkdtempSync, openSync, readdirSync } from "node:fs";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { hasCode } from "#core/errors.ts";
+import { tryFlock } from "#host/sys/flock.ts";
+
+/** A directory of this process. Disposing removes it; should the process die first, a sweep does. */
+export interface OwnedTemp extends AsyncDisposable {
+  readonly path: string;
+}
+
+/** Makes `<parent>/<prefix><random>`, mode 0700, and holds its lock, which goes with this process however that ends. */
+export function makeOwnedTemp(parent: string, prefix: string): OwnedTemp {
+  for (;;) {
+    const path = mkdtempSync(join(parent, prefix));
+    const fd = openSync(path, "r");
+    // A sweep may have come between: then it has the lock, or has removed the directory already.
+    if (tryFlock(fd, "exclusive") && existsSync(path)) {
+      return {
+        path,
+        async [Symbol.asyncDispose]() {
+          await rm(path, { recursive: true, force: true });
+          closeSync(fd);
+        },
+      };
+    }
+    closeSync(fd);
+  }
+}
+
+/** Removes the directories of this prefix whose makers are dead. */
+export async function sweepOwnedTemps(parent: string, prefix: string): Promise<void> {
+  for (const name of readdirSync(parent)) {
+    if (name.startsWith(prefix)) await sweep(join(parent, name));
+  }
+}
+
+async function sweep(path: string): Promise<void> {
+  const fd = openIfThere(path);
+  if (fd === undefined) return;
+  try {
+    if (tryFlock(fd, "exclusive")) await rm(path, { recursive: true, force: true });
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function openIfThere(path: string): number | undefined {
+  try {
+    return openSync(path, "r");
+  } catch (error) {
+    if (hasCode(error, "ENOENT")) return undefined;
+    throw error;
+  }
+}
