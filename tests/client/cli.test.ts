@@ -92,6 +92,7 @@ describe("the command line against a real node", { timeout: 300_000 }, () => {
       [["run", ...BASE, "--memory", "0", "true"], 125, /--memory/],
       [["run", ...BASE, "--workspace", "./missing", "true"], 125, /missing/],
       [["exec", "slocal-aaaaaaaaaaaaaaaa", "true"], 125, /^dsec: .*\n/],
+      [["exec", "slocal-aaaaaaaaaaaaaaaa", "--detach", "--", "true"], 125, /--detach .*\nhint: .* ID --/],
     ];
     for (const [words, status, stderr] of statuses) {
       const outcome = await dsec(words);
