@@ -1,11 +1,9 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { gzipSync } from "node:zlib";
-import { type Header, pack } from "tar-stream";
 import type { TestNode } from "../support/node.ts";
 import { create, output, refused, startNodeWithBase } from "../support/sandbox.ts";
-
-type Entry = Partial<Header> & { readonly name: string; readonly body?: string };
+import { type Entry, tarOf } from "../support/tar.ts";
 
 describe("an import", () => {
   let node: TestNode;
@@ -63,10 +61,3 @@ describe("an import", () => {
     await refused(load(await tarOf({ name: "a", body: "x" }), "Not A Name"), "InvalidArgument", /name/);
   });
 });
-
-async function tarOf(...entries: readonly Entry[]): Promise<Uint8Array> {
-  const tar = pack();
-  for (const { body = "", ...header } of entries) tar.entry(header, body);
-  tar.finalize();
-  return Buffer.concat(await Array.fromAsync(tar as AsyncIterable<Buffer>));
-}

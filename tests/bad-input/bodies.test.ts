@@ -1,0 +1,74 @@
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import type { Sandbox } from "#sdk";
+import type { TestNode } from "../support/node.ts";
+import { BASE, create, startNodeWithBase } from "../support/sandbox.ts";
+
+describe("the API refuses a body", () => {
+  let node: TestNode;
+  let sandbox: Sandbox;
+  let command = "";
+  before(async () => {
+    node = await startNodeWithBase();
+    sandbox = await create(node);
+    command = (await sandbox.start(["true"])).id;
+  });
+  after(async () => {
+    assert.equal((await Array.fromAsync(node.client.sandboxes.list())).length, 1, "a refused call has made a sandbox");
+    await node[Symbol.asyncDispose]();
+  });
+
+  async function send(method: string, path: string, body: string | Uint8Array<ArrayBuffer>) {
+    const headers = { authorization: `Bearer ${node.token}`, "content-type": "application/json" };
+    const reply = await fetch(`${node.url}${path}`, { method, headers, body });
+    const { error } = (await reply.json()) as { error: { kind: string; message: string } };
+    return { status: reply.status, ...error };
+  }
+
+  test("with an unknown key, wherever it is", async () => {
+    const own = `/v1/sandboxes/${sandbox.id}`;
+    const cases = [
+      ["POST", "/v1/sandboxes", { base: BASE, extra: 1 }],
+      ["POST", "/v1/sandboxes", { base: BASE, resources: { extra: 1 } }],
+      ["POST", "/v1/sandboxes", { base: BASE, rlimits: { extra: { soft: 1, hard: 1 } } }],
+      ["PATCH", own, { extra: 1 }],
+      ["POST", `${own}/commands`, { argv: ["true"], extra: 1 }],
+      ["POST", `${own}/commands`, { argv: [{ base64: "eA==", extra: 1 }] }],
+      ["POST", `${own}/commands/${command}/signal`, { signal: "SIGTERM", extra: 1 }],
+      ["POST", "/v1/artifacts/build", { name: "x", extra: 1 }],
+    ] as const;
+    for (const [method, path, body] of cases) {
+      const { status, kind, message } = await send(method, path, JSON.stringify(body));
+      assert.deepEqual([status, kind], [400, "InvalidArgument"], `${method} ${path}: ${message}`);
+      assert.match(message, /extra|argv/, path);
+    }
+  });
+
+  test("with an unknown parameter of the query", async () => {
+    const { kind, message } = await send("POST", "/v1/sandboxes?extra=1", JSON.stringify({ base: BASE }));
+    assert.equal(kind, "InvalidArgument", message);
+    assert.match(message, /extra/);
+  });
+
+  test("that is no JSON, no object, no text, or too deep", async () => {
+    const deep = "[".repeat(100_000);
+    for (const body of ["", "{", "[]", "null", "1", '"text"', '{"base": NaN}', '{"base":"\\ud800"}', deep]) {
+      const { status, kind } = await send("POST", "/v1/sandboxes", body);
+      assert.deepEqual([status, kind], [400, "InvalidArgument"], body.slice(0, 20));
+    }
+    const { kind } = await send("POST", "/v1/sandboxes", Uint8Array.of(0x22, 0xff, 0x22));
+    assert.equal(kind, "InvalidArgument");
+  });
+
+  test("whose keys are those of every object", async () => {
+    for (const key of ["__proto__", "constructor", "toString"]) {
+      const { kind } = await send("POST", "/v1/sandboxes", `{"base":${JSON.stringify(BASE)},"${key}":{"base":"x"}}`);
+      assert.equal(kind, "InvalidArgument", key);
+    }
+  });
+
+  test("that is larger than any request", async () => {
+    const { kind, status } = await send("POST", "/v1/sandboxes", `{"base":"${"x".repeat(64 << 20)}"}`);
+    assert.deepEqual([status, kind], [413, "TooLarge"]);
+  });
+});
