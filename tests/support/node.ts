@@ -102,6 +102,8 @@ export class TestNode implements AsyncDisposable {
     });
     closeSync(log);
     const outcome = await readiness(this.#child);
+    // Whoever asked for it meanwhile got one for the address of the node before.
+    this.#dropClient();
     if (outcome === "ready") return;
     await this.#end("SIGKILL");
     throw new Error(`the node did not start: ${outcome}\n${this.log}`);
@@ -136,8 +138,7 @@ export class TestNode implements AsyncDisposable {
 
   async #end(signal: NodeJS.Signals): Promise<number | null> {
     const child = this.#child;
-    this.#client?.close();
-    this.#client = undefined;
+    this.#dropClient();
     this.#child = undefined;
     if (child === undefined || child.exitCode !== null || child.signalCode !== null) return child?.exitCode ?? null;
     const ended = once(child, "exit");
@@ -146,6 +147,11 @@ export class TestNode implements AsyncDisposable {
     await ended;
     clearTimeout(timer);
     return child.exitCode;
+  }
+
+  #dropClient(): void {
+    this.#client?.close();
+    this.#client = undefined;
   }
 
   async #clean(): Promise<void> {
