@@ -51,9 +51,12 @@ export function table(heading: readonly string[], rows: readonly (readonly strin
   return clean.map((row) => `${line(row).trimEnd()}\n`).join("");
 }
 
-/** Text that cannot move the cursor or colour the terminal. */
+/** Text that cannot move the cursor, colour the terminal or turn the direction of what it shows. */
 export function printable(text: string): string {
-  return text.replace(/\p{Cc}/gu, (character) => `\\x${(character.codePointAt(0) ?? 0).toString(16).padStart(2, "0")}`);
+  return text.replace(/[\p{Cc}\p{Bidi_Control}]/gu, (character) => {
+    const code = (character.codePointAt(0) ?? 0).toString(16);
+    return code.length > 2 ? `\\u{${code}}` : `\\x${code.padStart(2, "0")}`;
+  });
 }
 
 /** A size for people: at most one decimal, binary units. */

@@ -78,6 +78,7 @@ describe("text for people", () => {
       "A         B\nlong one  1\nx         \\x1b[31m\n",
     );
     assert.equal(printable("a\nb\u009b"), "a\\x0ab\\x9b");
+    assert.equal(printable("a\u202eb\u2066"), "a\\u{202e}b\\u{2066}");
   });
 
   test("has sizes and ages in fitting units", () => {
