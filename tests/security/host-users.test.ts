@@ -3,10 +3,10 @@ import { spawnSync } from "node:child_process";
 import { chmodSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { pack } from "tar-stream";
 import type { Sandbox } from "#sdk";
 import type { TestNode } from "../support/node.ts";
 import { compileProgram, create, output, startNodeWithBase } from "../support/sandbox.ts";
+import { tarOf } from "../support/tar.ts";
 
 /** A user of the host who has no part in the node. */
 const STRANGER = 65_534;
@@ -24,12 +24,8 @@ describe("a user of the host", () => {
     node = await startNodeWithBase();
     // Folders of a real node can be entered by everybody; those of a test cannot.
     for (const folder of [node.marks.folder, node.dataDir, node.runDir]) chmodSync(folder, 0o755);
-    const archive = pack();
-    archive.entry(
-      { name: "bin/rights", mode: 0o4755, uid: 0, gid: 0 },
-      compileProgram(join(import.meta.dirname, "testdata/rights.c")),
-    );
-    archive.finalize();
+    const body = compileProgram(join(import.meta.dirname, "testdata/rights.c"));
+    const archive = await tarOf({ name: "bin/rights", mode: 0o4755, uid: 0, gid: 0, body });
     await node.client.artifacts.import(archive, { name: "setuid", kind: "workspace" });
     sandbox = await create(node, { workspace: "setuid" });
   });
