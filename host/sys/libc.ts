@@ -50,10 +50,13 @@ export function libcFunction<const Args extends readonly CValue[]>(
   };
 }
 
-/** `ENOENT` for 2. Node's own table lacks some (`EDQUOT`); a number without a name is `E<number>`. */
+/** Linux has these, and Node's table does not. Callers tell a kernel that mounts no plain files by the first. */
+const MORE_CODES: Readonly<Record<number, string>> = { 15: "ENOTBLK", 109: "ETOOMANYREFS", 117: "EUCLEAN" };
+
+/** `ENOENT` for 2; a number without a name is `E<number>`. */
 export function errorCode(errno: number): string {
   for (const [name, value] of Object.entries(constants.errno)) if (value === errno) return name;
-  return `E${errno}`;
+  return MORE_CODES[errno] ?? `E${errno}`;
 }
 
 interface NativeFunction {

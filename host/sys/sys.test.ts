@@ -44,6 +44,7 @@ describe("libc calls", () => {
 
   test("codes that Node's table lacks have their kernel name", () => {
     assert.equal(errorCode(122), "EDQUOT");
+    assert.equal(errorCode(15), "ENOTBLK");
     assert.equal(errorCode(4000), "E4000");
   });
 
