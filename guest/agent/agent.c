@@ -23,6 +23,7 @@
 #define EVENTS 64
 /* Descriptors for TASK_LIMIT tasks of four each, and some. */
 #define DESCRIPTORS 8192
+#define NOBODYS_GROUP 65534
 /* How long memory without use is kept. */
 #define TIDY_AFTER_US 1000000u
 
@@ -213,6 +214,15 @@ static void raise_descriptors(struct options *options) {
 	if (own.rlim_cur > options->nofile.rlim_cur) setrlimit(RLIMIT_NOFILE, &own);
 }
 
+/*
+ * Whoever has all three user and group ids of a process may set its limits, and the root of the sandbox can take on any ids:
+ * nobody has a real group that differs from the effective one. Until it takes on its user, that also keeps a child from being
+ * traced. What files belong to goes by the effective group.
+ */
+static void become_nobodys(const struct agent *a) {
+	if (a->init) require(setresgid(NOBODYS_GROUP, 0, 0) == 0, 71);
+}
+
 static void take_signals(struct agent *a) {
 	sigset_t set;
 	sigemptyset(&set);
@@ -236,6 +246,7 @@ static void prepare(struct agent *a) {
 	a->init = getpid() == 1;
 	if (!a->init) prctl(PR_SET_CHILD_SUBREAPER, 1);
 	umask(022);
+	become_nobodys(a);
 	for (int fd = 0; fd < LISTENER; fd++) require(fcntl(fd, F_GETFD) >= 0, 72);
 	for (int fd = LISTENER; fd <= LISTENER + a->options.cgroups; fd++) {
 		require(ioctl(fd, FIOCLEX) == 0, 72);

@@ -200,6 +200,8 @@ void task_free(struct agent *agent, struct task *task);
 void task_due(struct agent *agent, struct task *task);
 void task_fail(struct agent *agent, struct task *task, uint8_t stage, int32_t error);
 void task_reported(struct agent *agent, struct task *task);
+/* A start that does not get on, its child stopped by root of the sandbox, say: ended, or begun again when nothing was done. */
+void task_stuck(struct agent *agent, struct task *task);
 void start_failed(struct agent *agent, uint32_t number, uint8_t stage, int32_t error);
 /* Collects ended children, at most a batch; sets children_due again when there may be more. */
 void tasks_reap(struct agent *agent);

@@ -12,7 +12,7 @@
 #include "spawner.h"
 #include "start.h"
 
-/* A start that no process was made for in this time: the spawner hangs. */
+/* A start that takes longer hangs: the spawner, or the child before it became the command. */
 #define STUCK_US 20000000u
 #define RETRY_FIRST_US 20000u
 #define RETRY_DOUBLINGS 6
@@ -85,13 +85,17 @@ void spawner_check(struct agent *agent) {
 		return;
 	}
 	for (uint32_t slot = 0; agent->starting > 0 && slot < agent->slots; slot++) {
-		const struct task *task = &agent->tasks[slot];
-		if (task->state != TASK_WAITING || task->pid != 0 || task->report < 0) continue;
+		struct task *task = &agent->tasks[slot];
+		if (task->state != TASK_WAITING || task->report < 0) continue;
 		if (task->began_us + STUCK_US > agent->now_us) {
 			agent_timer(agent, task->began_us + STUCK_US);
 		} else {
-			kill(spawner->pid, SIGKILL);
-			return;
+			if (task->pid == 0) {
+				kill(spawner->pid, SIGKILL);
+				/* A stopped child may keep its socket open: what is sent there is lost. */
+				spawner->writable = false;
+			}
+			task_stuck(agent, task);
 		}
 	}
 }

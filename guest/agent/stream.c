@@ -55,12 +55,17 @@ void stream_read(struct agent *agent, struct task *task, struct stream *stream) 
 	}
 	size_t room = free < READ_SIZE ? (size_t)free : READ_SIZE;
 	ssize_t got = read_into_ring(stream, room);
+	if (got > 0) stream->to += (uint64_t)got;
+	/* The pipe is empty. An end must not wait for what a command has read back out of it, by way of /proc/self/fd. */
+	if (got < (ssize_t)room && stream->mark > stream->to) {
+		stream->mark = stream->to;
+		task_due(agent, task);
+	}
 	if (got < 0) return;
 	if (got == 0) {
 		stream->ended = true;
 		close_fd(&stream->fd);
 	} else {
-		stream->to += (uint64_t)got;
 		/*
 		 * A full read may have left some; after a short one the pipe was empty and announces the next bytes. Its end is
 		 * announced once, perhaps together with the last bytes: from then on it is read to the end.

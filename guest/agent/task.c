@@ -202,6 +202,16 @@ void task_reported(struct agent *agent, struct task *task) {
 	}
 }
 
+void task_stuck(struct agent *agent, struct task *task) {
+	if (task->pid == 0) {
+		/* A child that wakes up later finds nobody to report to, and ends. */
+		again(agent, task);
+		return;
+	}
+	kill_task(task, SIGKILL, true);
+	started(agent, task);
+}
+
 void task_signal(struct task *task, int signal, bool group) {
 	if (signal >= 1 && signal <= SIGRTMAX) kill_task(task, signal, group);
 }

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { mkdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { setTimeout } from "node:timers/promises";
-import type { GuestLink } from "#core/guest.ts";
+import type { GuestLink, TaskEnd } from "#core/guest.ts";
 import { EXEC_DEFAULTS, exec, forEachBuild, nextNumber, Recorder, run, shell, TestAgent } from "./testing.ts";
 
 /** The 14 capabilities that containers of the field leave to root. */
@@ -37,6 +37,52 @@ async function line(link: GuestLink, text: string): Promise<string> {
   const { stdout, stderr } = await shell(link, text);
   return `${stdout}${stderr}`.trim();
 }
+
+/** Stops the next child of the spawner on its way to being the command; undefined when it was too fast. */
+async function stopNewborn(agent: TestAgent, spawner: number): Promise<number | undefined> {
+  const { pid } = agent.process;
+  let child: number | undefined;
+  for (const end = performance.now() + 100; child === undefined && performance.now() < end; ) {
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").map(Number);
+    child = children.find((candidate) => candidate !== spawner && candidate !== 0);
+  }
+  try {
+    if (child === undefined || !process.kill(child, "SIGSTOP")) return undefined;
+  } catch {
+    // It has ended already.
+    return undefined;
+  }
+  for (;;) {
+    const [, name, state] = /\((.*)\) (.)/.exec(await readFile(`/proc/${child}/stat`, "utf8").catch(() => "")) ?? [];
+    if (state === "T") return name === "dsec-spawner" ? child : undefined;
+    if (state === undefined || state === "Z") return undefined;
+  }
+}
+
+test("a start that root of the sandbox stops half-way is ended, and others go on", async () => {
+  await using agent = await TestAgent.start({ build: "static" });
+  const link = await agent.connect();
+  const spawner = await spawnerOf(agent);
+  let child: number | undefined;
+  let stopped: Promise<TaskEnd> | undefined;
+  while (stopped === undefined) {
+    const number = nextNumber();
+    const recorder = new Recorder(() => undefined);
+    const started = link.start(number, { ...EXEC_DEFAULTS, action: exec("/bin/true") }, recorder);
+    started.catch(() => undefined);
+    child = await stopNewborn(agent, spawner);
+    if (child !== undefined) stopped = started.then(() => recorder.status.promise);
+    else link.forget(number);
+    await setTimeout(1);
+  }
+  assert.equal(await line(link, "echo fine"), "fine");
+  // Begun again when it had not even said its pid.
+  const end = await stopped;
+  assert.ok(end.signal === "SIGKILL" || end.code === 0, JSON.stringify(end));
+  // An init would take it along.
+  if (child !== undefined && existsSync(`/proc/${child}`)) process.kill(child, "SIGKILL");
+  link.close();
+});
 
 forEachBuild((build) => {
   describe(`confinement by the ${build} agent`, () => {

@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { describe, test } from "node:test";
+import { setTimeout } from "node:timers/promises";
 import type { GuestLink } from "#core/guest.ts";
 import { EXEC_DEFAULTS, exec, forEachBuild, nextNumber, Recorder, run, shell, TestAgent } from "./testing.ts";
 
@@ -39,6 +42,20 @@ forEachBuild((build) => {
       assert.equal(end.code, 0);
       assert.equal(digest(stdout), digest(input));
       assert.equal(digest(stderr), digest(input));
+      link.close();
+    });
+
+    test("the end of a command does not wait for output that another one has read back out of the pipe", async () => {
+      await using agent = await TestAgent.start({ build });
+      const link = await agent.connect();
+      const done = join(agent.directory, "done");
+      const thief = `while [ -d /proc/$$ ]; do sleep 0.02; done; dd bs=64k count=1 <&3 >/dev/null 2>&1; touch ${done}; sleep 60`;
+      const line = `exec 3</proc/self/fd/1; (${thief}) & head -c ${WINDOW_BYTES + 30_000} /dev/zero`;
+      const { number, recorder } = await begin(link, line);
+      await reaches(recorder, WINDOW_BYTES);
+      while (!existsSync(done)) await setTimeout(10);
+      link.acknowledge(number, "stdout", WINDOW_BYTES);
+      assert.equal((await recorder.status.promise).code, 0);
       link.close();
     });
 

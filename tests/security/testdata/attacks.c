@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/personality.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -20,6 +22,7 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 static long open_for(const char *path, int flags)
@@ -58,6 +61,77 @@ static long agent_descriptor(void)
 
 	return pidfd < 0 ? -1 : syscall(SYS_pidfd_getfd, pidfd, 3, 0);
 }
+
+static long limit_files(void) { return prlimit(1, RLIMIT_NOFILE, &(struct rlimit){ 4, 4 }, NULL); }
+
+static long limit_files_as_agent(void)
+{
+	return setresgid(65534, 0, 0) ? -1 : limit_files();
+}
+
+static long slow_agent(void) { return setpriority(PRIO_PROCESS, 1, 19); }
+static long bind_agent(void) { cpu_set_t first = { { 1 } }; return sched_setaffinity(1, sizeof first, &first); }
+static long agent_timers(void) { int fd = (int)open_for("/proc/1/timerslack_ns", O_WRONLY); return write(fd, "9", 1); }
+static long agent_program_write(void) { return open_for("/proc/1/exe", O_WRONLY); }
+static long agent_through_link(void) { return symlink("/proc/1/exe", "/tmp/link") ? -1 : open_for("/tmp/link", O_RDONLY); }
+static long agent_namespace(void) { return open_for("/proc/1/ns/mnt", O_RDONLY); }
+static long agent_ids(void) { int fd = (int)open_for("/proc/1/uid_map", O_WRONLY); return write(fd, "0 0 1", 5); }
+
+/* The classic way out of a root: a directory that is held while the root moves below it, then up and up. */
+static long climb(const struct stat *top)
+{
+	struct stat reached;
+
+	for (int step = 0; step < 64; step++)
+		if (chdir(".."))
+			return -1;
+	if (chroot(".") || stat("/", &reached))
+		return -1;
+	errno = EXDEV;
+	return reached.st_ino == top->st_ino && reached.st_dev == top->st_dev && access("/stage", F_OK) ? -1 : 0;
+}
+
+static long climb_by_path(void)
+{
+	struct stat top;
+
+	mkdir("/tmp/jail", 0700);
+	return stat("/", &top) || chdir("/") || chroot("/tmp/jail") ? -1 : climb(&top);
+}
+
+static long climb_by_descriptor(void)
+{
+	struct stat top;
+	int held = (int)open_for("/", O_RDONLY | O_DIRECTORY);
+
+	mkdir("/tmp/jail", 0700);
+	return stat("/", &top) || chroot("/tmp/jail") || fchdir(held) ? -1 : climb(&top);
+}
+
+static long climb_from_mount(void)
+{
+	struct stat top;
+
+	return stat("/", &top) || chdir("/dev/shm") || chroot("/dev/mqueue") ? -1 : climb(&top);
+}
+
+/* Other doors into the kernel: the 32-bit one and that of x32 */
+static long old_door(void)
+{
+#if defined(__x86_64__)
+	long result;
+
+	__asm__ volatile("int $0x80" : "=a"(result) : "a"(20) : "memory");
+	return result;
+#else
+	errno = ENOSYS;
+	return -1;
+#endif
+}
+
+static long x32_door(void) { return syscall(0x40000000L | SYS_getpid); }
+static long future_call(void) { return syscall(467, -100, "/", 1, NULL, 0); }
+static long no_layout(void) { return personality(0x0040000); }
 
 /* Namespaces and mounts */
 static long new_user_namespace(void) { return unshare(CLONE_NEWUSER); }
@@ -125,6 +199,12 @@ static long use_own_disk(void)
 	return mknod("/tmp/disk", S_IFBLK | 0600, makedev(254, 0)) < 0 ? -1 : open_for("/tmp/disk", O_RDONLY);
 }
 
+/* What all sandboxes share */
+static long change_null(void) { return chmod("/dev/null", 0600); }
+/* Marks of the overlay */
+static long hide_file(void) { return mknod("/tmp/whiteout", S_IFCHR, 0); }
+static long mark_opaque(void) { return setxattr("/tmp", "trusted.overlay.opaque", "y", 1, 0); }
+
 #define ATTACK(name) { #name, name }
 static const struct {
 	const char *name;
@@ -140,7 +220,11 @@ static const struct {
 	ATTACK(watch_files), ATTACK(set_clock), ATTACK(swap_on), ATTACK(account), ATTACK(quota), ATTACK(read_log),
 	ATTACK(set_name), ATTACK(push_input), ATTACK(host_socket), ATTACK(crypto_socket), ATTACK(write_sysctl),
 	ATTACK(press_sysrq), ATTACK(write_sys), ATTACK(read_kernel_memory), ATTACK(add_to_dev), ATTACK(use_own_device),
-	ATTACK(use_own_disk),
+	ATTACK(use_own_disk), ATTACK(limit_files), ATTACK(limit_files_as_agent), ATTACK(slow_agent), ATTACK(bind_agent),
+	ATTACK(agent_timers), ATTACK(agent_program_write), ATTACK(agent_through_link), ATTACK(agent_namespace),
+	ATTACK(agent_ids), ATTACK(climb_by_path), ATTACK(climb_by_descriptor), ATTACK(climb_from_mount), ATTACK(old_door),
+	ATTACK(x32_door), ATTACK(future_call), ATTACK(no_layout), ATTACK(change_null), ATTACK(hide_file),
+	ATTACK(mark_opaque),
 };
 
 static void try_in_child(const char *name, long (*attempt)(void))
@@ -152,7 +236,11 @@ static void try_in_child(const char *name, long (*attempt)(void))
 		errno = 0;
 		_exit(attempt() < 0 ? errno : 0);
 	}
-	if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
+	if (child < 0 || waitpid(child, &status, 0) != child)
+		printf("%s crashed\n", name);
+	else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
+		printf("%s SIGSYS\n", name);
+	else if (!WIFEXITED(status))
 		printf("%s crashed\n", name);
 	else
 		printf("%s %s\n", name, WEXITSTATUS(status) ? strerrorname_np(WEXITSTATUS(status)) : "succeeded");
