@@ -32,8 +32,14 @@ class ScriptedAgent extends Duplex {
   }
 }
 
-async function greeted() {
-  const agent = new ScriptedAgent();
+/** Takes the greeting and then reads nothing any more. */
+class DeafAgent extends ScriptedAgent {
+  override _write(chunk: Buffer, encoding: string, done: () => void): void {
+    if (this.sent.length === 0) super._write(chunk, encoding, done);
+  }
+}
+
+async function greeted(agent = new ScriptedAgent()) {
   const opening = openLink(agent, AbortSignal.timeout(5000));
   agent.greet();
   return { agent, link: await opening };
@@ -84,6 +90,38 @@ describe("a link against an agent that misbehaves", () => {
     await link.closed;
     await assert.rejects(list, { kind: "Internal" });
     assert.equal(recorder.text("stdout"), "abc");
+  });
+
+  test("output beyond the window closes the link: nothing piles up behind a slow reader", async () => {
+    const { agent, link } = await greeted();
+    const recorder = new Recorder((stream, offset) => offset <= 65_536 && link.acknowledge(1, stream, offset));
+    const start = link.start(1, { ...EXEC_DEFAULTS, action: exec("x") }, recorder);
+    const piece = "x".repeat(65_536);
+    agent.say(started(1), ...[0, 1, 2, 3, 4].map((index) => out(1, 0, index * piece.length, piece)));
+    await start;
+    assert.equal(recorder.received.stdout, 5 * piece.length);
+    agent.say(out(1, 0, 5 * piece.length, "x"));
+    await link.closed;
+    assert.equal(recorder.received.stdout, 5 * piece.length);
+  });
+
+  test("a list without an end closes the link", async () => {
+    const { agent, link } = await greeted();
+    const list = link.list();
+    const report = newFrame(FRAME.task, 0, 1, 64).fill(0, 12);
+    agent.say(...Array.from({ length: 1025 }, () => report));
+    await assert.rejects(list, { kind: "Internal" });
+    await link.closed;
+  });
+
+  test("acknowledgements do not pile up for an agent that sends and never reads", async () => {
+    const { agent, link } = await greeted(new DeafAgent());
+    const recorder = new Recorder((stream, offset) => link.acknowledge(1, stream, offset));
+    link.start(1, { ...EXEC_DEFAULTS, action: exec("x") }, recorder).catch(() => undefined);
+    agent.say(started(1), ...Array.from({ length: 50_000 }, (_, offset) => out(1, 0, offset, "x")));
+    while (recorder.received.stdout < 50_000) await new Promise(setImmediate);
+    assert.ok(agent.writableLength < 2 * agent.writableHighWaterMark, `${agent.writableLength} bytes wait`);
+    link.close();
   });
 
   test("hostile bytes only ever close the link", async () => {

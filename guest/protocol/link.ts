@@ -20,6 +20,8 @@ import { encodeStart } from "./start.ts";
 import { streamCode, TaskFollower } from "./task.ts";
 
 const OFFSET_BYTES = 8;
+/** Tasks that an agent can know. */
+const TASK_LIMIT = 1024;
 /** An offset that means "wherever the agent is". */
 const ANY_OFFSET = Buffer.alloc(OFFSET_BYTES, 0xff);
 /** The flag of a TASK whose leader has not ended. */
@@ -91,6 +93,11 @@ class AgentLink implements GuestLink {
   readonly #pings = new Map<number, Ping>();
   /** The first is under way at the agent; the others wait for its end. */
   readonly #listings: Listing[] = [];
+  /** Acknowledgements that wait for the agent to read, the latest of each stream. */
+  readonly #unsaid = new Map<
+    string,
+    { readonly number: number; readonly stream: OutputStream; readonly offset: number }
+  >();
   #hello: GuestHello | undefined;
   #inputWindowBytes = 0;
   #lastPing = 0;
@@ -104,6 +111,7 @@ class AgentLink implements GuestLink {
     // A lost connection is the end of the link, not an error of its own: `closed` tells.
     stream.on("error", () => stream.destroy());
     stream.on("end", () => stream.destroy());
+    stream.on("drain", () => this.#sayUnsaid());
     this.closed = new Promise((resolve) => {
       stream.once("close", () => {
         this.#lose();
@@ -162,6 +170,13 @@ class AgentLink implements GuestLink {
   }
 
   acknowledge(number: number, stream: OutputStream, offset: number): void {
+    this.#tasks.get(number)?.acknowledged(stream, offset);
+    // An agent that sends and does not read must not fill our memory with what we have to say to it: the last word is enough.
+    if (this.#stream.writableNeedDrain) this.#unsaid.set(`${number} ${stream}`, { number, stream, offset });
+    else this.#sayAcknowledged(number, stream, offset);
+  }
+
+  #sayAcknowledged(number: number, stream: OutputStream, offset: number): void {
     const frame = newFrame(FRAME.ack, streamCode(stream), number, OFFSET_BYTES);
     putOffset(frame, FRAME_HEADER_BYTES, offset);
     this.#send(frame);
@@ -191,6 +206,12 @@ class AgentLink implements GuestLink {
 
   close(): void {
     this.#stream.destroy();
+  }
+
+  #sayUnsaid(): void {
+    const unsaid = [...this.#unsaid.values()];
+    this.#unsaid.clear();
+    for (const { number, stream, offset } of unsaid) this.#sayAcknowledged(number, stream, offset);
   }
 
   #send(frame: Buffer): void {
@@ -252,7 +273,7 @@ class AgentLink implements GuestLink {
         this.#pong(getOffset(frame.payload, 0));
         break;
       case FRAME.task:
-        this.#listings[0]?.reports.push(decodeReport(frame));
+        this.#reported(frame);
         break;
       case FRAME.listEnd:
         this.#listEnd();
@@ -313,6 +334,12 @@ class AgentLink implements GuestLink {
     this.#pings.delete(token);
     clearTimeout(ping.timer);
     ping.resolve();
+  }
+
+  #reported(frame: Frame): void {
+    const reports = this.#listings[0]?.reports;
+    if (reports?.length === TASK_LIMIT) throw malformed(`a list of more than ${TASK_LIMIT} tasks`);
+    reports?.push(decodeReport(frame));
   }
 
   #listEnd(): void {

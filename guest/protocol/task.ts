@@ -4,6 +4,9 @@ import { decodeEnd, startFailure } from "./failures.ts";
 import { type Frame, getOffset, malformed } from "./frames.ts";
 import type { InputSender } from "./input.ts";
 
+/** What an agent keeps unacknowledged of a stream: one that sends more would fill the memory of whoever reads slowly. */
+export const OUTPUT_WINDOW_BYTES = 256 * 1024;
+
 const STREAMS = ["stdout", "stderr"] as const satisfies readonly OutputStream[];
 
 interface Waiter {
@@ -16,12 +19,14 @@ export class TaskFollower {
   readonly input: InputSender;
   readonly #sink: TaskSink;
   readonly #next: Record<OutputStream, number>;
+  readonly #acknowledged: Record<OutputStream, number>;
   #waiter: Waiter | undefined;
 
   constructor(sink: TaskSink, input: InputSender, from: Readonly<Record<OutputStream, number>>, waiter?: Waiter) {
     this.input = input;
     this.#sink = sink;
     this.#next = { ...from };
+    this.#acknowledged = { ...from };
     this.#waiter = waiter;
   }
 
@@ -40,7 +45,14 @@ export class TaskFollower {
     const bytes = frame.payload.subarray(8);
     if (offset !== this.#next[stream]) throw malformed(`output at ${offset} after ${this.#next[stream]}`);
     this.#next[stream] += bytes.length;
+    if (this.#next[stream] - this.#acknowledged[stream] > OUTPUT_WINDOW_BYTES) {
+      throw malformed(`more than ${OUTPUT_WINDOW_BYTES} bytes of ${stream} that nobody has acknowledged`);
+    }
     this.#sink.output(stream, offset, bytes);
+  }
+
+  acknowledged(stream: OutputStream, offset: number): void {
+    this.#acknowledged[stream] = Math.max(this.#acknowledged[stream], offset);
   }
 
   outputEnded(frame: Frame): void {
