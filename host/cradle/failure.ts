@@ -27,13 +27,18 @@ const BY_ERRNO: Readonly<Record<string, Meaning>> = {
   ENOSYS: { kind: "FailedPrecondition", hint: "this kernel lacks what containers need: run the doctor" },
 };
 
-/** The typed error for a create that stopped at `stage` with `errno`. Facts are in its details. */
+/** What of the host a step names by its path: nothing for the caller, who may be anybody with a token. */
+const HOST_PATH = /^(agent cgroup|cgroup|layer|upper|clone|socket) \/.*?(?=: [a-z]|$)/;
+
+/** The typed error for a create that stopped at `stage` with `errno`. Facts are in its details, paths of the host in its cause. */
 export function createFailure(id: string, stage: string, errno: number): SandboxError {
   const code = errnoName(errno);
   const meaning = meaningOf(stage, code);
-  return new SandboxError(meaning.kind, `cannot make sandbox ${id}: ${stage}: ${code}`, {
+  const shown = stage.replace(HOST_PATH, "$1");
+  return new SandboxError(meaning.kind, `cannot make sandbox ${id}: ${shown}: ${code}`, {
     hint: meaning.hint,
-    details: { stage, errno: code },
+    details: { stage: shown, errno: code },
+    cause: new Error(stage),
   });
 }
 
