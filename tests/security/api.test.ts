@@ -27,6 +27,21 @@ describe("the API", () => {
     });
   }
 
+  test("answers pages of other origins nothing that they may read", async () => {
+    const headers = { origin: "http://evil.example", "access-control-request-method": "POST" };
+    for (const path of ["/v1/sandboxes", "/v1/whoami", "/openapi.json", "/none"]) {
+      for (const method of ["GET", "POST", "OPTIONS"]) {
+        const reply = await fetch(new URL(path, node.url), { method, headers });
+        await reply.arrayBuffer();
+        assert.equal(reply.headers.get("access-control-allow-origin"), null, `${method} ${path}`);
+        assert.ok(
+          reply.status === 401 || (path === "/openapi.json" && method === "GET"),
+          `${method} ${path}: ${reply.status}`,
+        );
+      }
+    }
+  });
+
   test("listens on loopback", () => assert.equal(new URL(node.url).hostname, "127.0.0.1"));
 
   test("keeps its token from other users of the host", () => {
