@@ -177,6 +177,8 @@ function fail({ log }: Services, error: unknown, request: FastifyRequest, reply:
   }
   if (!request.raw.complete) {
     const { socket } = request.raw;
+    // A client that has sent it all into the connection sends its next call after it: what nobody reads would stand before that.
+    request.raw.resume();
     const timer = setTimeout(() => request.raw.complete || socket.destroy(), LINGER_MS);
     timer.unref();
     socket.once("close", () => clearTimeout(timer));
