@@ -1,5 +1,5 @@
 import type * as http from "node:http";
-import { TransportError } from "./errors.ts";
+import { DsecError, TransportError } from "./errors.ts";
 import type { Transport, TransportReply, TransportRequest } from "./transport.ts";
 
 /** What may be said about connections. */
@@ -15,6 +15,7 @@ export class NodeTransport implements Transport {
   readonly #base: URL;
   readonly #agent: http.Agent;
   readonly #send: typeof http.request;
+  #closed = false;
 
   constructor(url: string, options: NodeTransportOptions = {}) {
     this.#base = parseUrl(url);
@@ -35,6 +36,7 @@ export class NodeTransport implements Transport {
   request(request: TransportRequest): Promise<TransportReply> {
     return new Promise((resolve, reject) => {
       const { signal, body } = request;
+      if (this.#closed) return reject(new DsecError("Cancelled", "the client is closed", { hint: "make a new one" }));
       if (signal?.aborted) return reject(signal.reason);
       const outgoing = this.#send({
         agent: this.#agent,
@@ -63,6 +65,8 @@ export class NodeTransport implements Transport {
   }
 
   close(): void {
+    // Whoever reads a stream would connect again, and go on as if nothing had happened.
+    this.#closed = true;
     this.#agent.destroy();
   }
 }
