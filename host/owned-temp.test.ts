@@ -1,5 +1,16 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import {
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -17,9 +28,27 @@ test("a directory goes with its disposal, and a sweep leaves it alone until then
   assert.equal(existsSync(own.path), false);
 });
 
-test("a sweep removes what a dead process left, and nothing of another name", async () => {
+test("a sweep removes what a dead process left, and nothing of another name, kind or user", async () => {
   mkdirSync(join(root, "own-dead/deep"), { recursive: true });
   mkdirSync(join(root, "other-dead"));
+  writeFileSync(join(root, "own-file"), "");
+  symlinkSync("other-dead", join(root, "own-link"));
+  mkdirSync(join(root, "own-stranger"));
+  chownSync(join(root, "own-stranger"), 12_345, 12_345);
   await sweepOwnedTemps(root, "own-");
-  assert.deepEqual(readdirSync(root), ["other-dead"]);
+  assert.deepEqual(readdirSync(root).toSorted(), ["other-dead", "own-file", "own-link", "own-stranger"]);
+});
+
+test("a sweep leaves what somebody still writes to the next one", async () => {
+  const dir = join(root, "own-written");
+  mkdirSync(dir);
+  const writer = spawn("sh", ["-c", `while :; do mkdir -p ${dir}/a/b && : > ${dir}/a/b/c; done`], {
+    stdio: ["ignore", "pipe", "ignore"],
+  });
+  await sweepOwnedTemps(root, "own-");
+  writer.kill("SIGKILL");
+  // Its children hold the pipe: all of them have ended then.
+  await once(writer, "close");
+  await sweepOwnedTemps(root, "own-");
+  assert.equal(existsSync(dir), false);
 });

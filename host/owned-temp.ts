@@ -1,4 +1,4 @@
-import { closeSync, existsSync, mkdtempSync, openSync, readdirSync } from "node:fs";
+import { closeSync, constants, existsSync, fstatSync, mkdtempSync, openSync, readdirSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { hasCode } from "#core/errors.ts";
@@ -28,7 +28,7 @@ export function makeOwnedTemp(parent: string, prefix: string): OwnedTemp {
   }
 }
 
-/** Removes the directories of this prefix whose makers are dead. */
+/** Removes the directories of this prefix whose makers are dead. What cannot be removed now is left to the next sweep. */
 export async function sweepOwnedTemps(parent: string, prefix: string): Promise<void> {
   for (const name of readdirSync(parent)) {
     if (name.startsWith(prefix)) await sweep(join(parent, name));
@@ -36,20 +36,32 @@ export async function sweepOwnedTemps(parent: string, prefix: string): Promise<v
 }
 
 async function sweep(path: string): Promise<void> {
-  const fd = openIfThere(path);
+  const fd = openOwn(path);
   if (fd === undefined) return;
   try {
-    if (tryFlock(fd, "exclusive")) await rm(path, { recursive: true, force: true });
+    if (tryFlock(fd, "exclusive")) await removeDying(path);
   } finally {
     closeSync(fd);
   }
 }
 
-function openIfThere(path: string): number | undefined {
+/** Processes that the dead maker started may write for a moment still. */
+async function removeDying(path: string): Promise<void> {
   try {
-    return openSync(path, "r");
+    await rm(path, { recursive: true, force: true, maxRetries: 3 });
   } catch (error) {
-    if (hasCode(error, "ENOENT")) return undefined;
-    throw error;
+    if (!hasCode(error, "ENOTEMPTY", "EBUSY")) throw error;
   }
+}
+
+/** `undefined` for what is gone, is no directory, or is another user's: the parent may be open to everybody. */
+function openOwn(path: string): number | undefined {
+  try {
+    const fd = openSync(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
+    if (fstatSync(fd).uid === process.geteuid?.()) return fd;
+    closeSync(fd);
+  } catch (error) {
+    if (!hasCode(error, "ENOENT", "ENOTDIR", "ELOOP", "EACCES")) throw error;
+  }
+  return undefined;
 }
