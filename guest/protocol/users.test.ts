@@ -148,6 +148,7 @@ describe("users of a sandbox", () => {
     await rm(passwd);
     await mkdir(passwd);
     await assert.rejects(whoIs(link, "ann"), { kind: "InvalidArgument" });
+    assert.equal(await whoIs(link, "7:8"), "7 | 8 | 8 | /");
     await rm(passwd, { recursive: true });
     await symlink("/etc/passwd", passwd);
     await assert.rejects(whoIs(link, "ann"), { kind: "InvalidArgument" });
