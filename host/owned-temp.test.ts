@@ -45,6 +45,7 @@ test("a sweep leaves what somebody still writes to the next one", async () => {
   const writer = spawn("sh", ["-c", `while :; do mkdir -p ${dir}/a/b && : > ${dir}/a/b/c; done`], {
     stdio: ["ignore", "pipe", "ignore"],
   });
+  writer.stdout.resume();
   await sweepOwnedTemps(root, "own-");
   writer.kill("SIGKILL");
   // Its children hold the pipe: all of them have ended then.
