@@ -5,7 +5,7 @@ import { type Frame, getOffset, malformed } from "./frames.ts";
 import type { InputSender } from "./input.ts";
 
 /** What an agent keeps unacknowledged of a stream: one that sends more would fill the memory of whoever reads slowly. */
-export const OUTPUT_WINDOW_BYTES = 256 * 1024;
+const OUTPUT_WINDOW_BYTES = 256 * 1024;
 
 const STREAMS = ["stdout", "stderr"] as const satisfies readonly OutputStream[];
 
