@@ -134,11 +134,11 @@ export class SandboxDriver {
     return this.info;
   }
 
-  /** Resolves when nothing is left, in whatever state it was. */
-  async destroy(reason: string): Promise<void> {
+  /** Resolves when nothing is left, in whatever state it was. `kind` is what those hear who wait for it to be ready. */
+  async destroy(reason: string, kind: "Cancelled" | "Unavailable" = "Cancelled"): Promise<void> {
     if (admit("destroy", this.state)) {
       this.#change("destroying", reason);
-      this.#leaving.abort(new SandboxError("Cancelled", `the sandbox was destroyed: ${reason}`));
+      this.#leaving.abort(new SandboxError(kind, `the sandbox was destroyed: ${reason}`));
     }
     await this.#queue.run("verb", () => this.#tearDown());
   }

@@ -111,6 +111,15 @@ describe("create", () => {
     await rig.edge.destroy(survivor.spec.id, never);
   });
 
+  test("that a closing node takes back may be tried elsewhere", async () => {
+    const script = (moment: string) => (moment === "create" ? new Promise<void>(() => {}) : undefined);
+    await using rig = await Rig.open({ script });
+    const refused = assert.rejects(rig.edge.create(aFakeSpec(), never), { kind: "Unavailable", message: /closing/ });
+    await until(async () => (await rig.edge.list({}, never)).length === 1);
+    await rig.edge.close({ keepSandboxes: false });
+    await refused;
+  });
+
   test("refuses bad numbers, naming the field", async () => {
     await using rig = await Rig.open();
     for (const memoryMiB of [0, -1, NaN, 1.5, Infinity]) {

@@ -298,7 +298,7 @@ export class Edge implements Node {
     const drivers = [...this.#drivers.values()];
     if (!options.keepSandboxes) {
       // What cannot be removed stays in the journal, and is told there.
-      await forEachOf(drivers, (driver) => driver.destroy("the node is closing").catch(() => undefined));
+      await forEachOf(drivers, (driver) => driver.destroy("the node is closing", "Unavailable").catch(() => undefined));
     }
     await Promise.all(drivers.map((driver) => driver.close()));
     this.#timers[Symbol.dispose]();
