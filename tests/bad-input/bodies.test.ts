@@ -14,8 +14,9 @@ describe("the API refuses a body", () => {
     command = (await sandbox.start(["true"])).id;
   });
   after(async () => {
-    assert.equal((await Array.fromAsync(node.client.sandboxes.list())).length, 1, "a refused call has made a sandbox");
+    const { length } = await Array.fromAsync(node.client.sandboxes.list());
     await node[Symbol.asyncDispose]();
+    assert.equal(length, 1, "a refused call has made a sandbox");
   });
 
   async function send(method: string, path: string, body: string | Uint8Array<ArrayBuffer>) {
