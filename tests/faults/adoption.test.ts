@@ -51,7 +51,7 @@ describe("a node that was killed", () => {
     }
     for (const count of await node.client.nodes.resources(node.marks.edge)) {
       assert.deepEqual(count.surplus, [], count.class);
-      assert.ok(count.found <= count.expected, count.class);
+      assert.equal(count.found, count.expected, count.class);
     }
   });
 });
