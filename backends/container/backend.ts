@@ -29,7 +29,7 @@ export interface ContainerOptions {
   /** The launcher and the agent as they were built. */
   readonly binaries: { readonly cradle: string; readonly agent: string };
   readonly store: Pick<LayerStore, "has">;
-  readonly mounts: Pick<LayerMounts, "acquire">;
+  readonly mounts: Pick<LayerMounts, "acquire" | "mounted">;
   readonly config: ContainerConfig;
   /** Gets what people should know: a line without its end. */
   readonly log: (line: string) => void;
