@@ -12,6 +12,8 @@ const KILLS = 3;
 const LIFE_MS = 3_000;
 const REPEAT_MS = 100;
 const REPEATED_MS = 60_000;
+/** How calls end whose node dies: it takes its client along, which then says `Cancelled`. */
+const LOST = ["Unavailable", "Cancelled"];
 
 /** What a test believes of a sandbox: that it lives until it is removed, and keeps what was written and what was run. */
 interface Believed {
@@ -106,7 +108,7 @@ class Actor {
       try {
         return await call();
       } catch (error) {
-        if (!(error instanceof DsecError) || error.kind !== "Unavailable" || Date.now() > end) throw error;
+        if (!(error instanceof DsecError) || !LOST.includes(error.kind) || Date.now() > end) throw error;
         await sleep(REPEAT_MS);
       }
     }
