@@ -1,9 +1,11 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
+import type { Logger } from "pino";
 import WebSocket from "ws";
 import type { Node } from "#core/node.ts";
 import { RemoteNode } from "#core/node-remote.ts";
 import { memoryPair } from "#core/rpc/memory-pair.ts";
+import type { OnFault } from "#core/rpc/serving.ts";
 import { WEBSOCKET_MAX_PAYLOAD_BYTES, websocketTransport } from "#core/rpc/websocket.ts";
 import { listenNode } from "#edge/listen.ts";
 import { serveNode } from "#edge/server.ts";
@@ -11,24 +13,30 @@ import { serveNode } from "#edge/server.ts";
 /**
  * The edge of this process as the apiserver sees it: behind the framed node API, as an edge of another machine would be. The
  * frames go through memory, or through a WebSocket on a free loopback port that takes no token but this connection's.
- * Disposing ends the connection; the edge goes on.
+ * Disposing ends the connection; the edge goes on. What the
+ * apiserver sees as `Internal` is logged with the causes that stay behind.
  */
-export async function connectEdge(edge: Node, transport: "memory" | "websocket"): Promise<Node & AsyncDisposable> {
+export async function connectEdge(
+  edge: Node,
+  transport: "memory" | "websocket",
+  log: Pick<Logger, "error">,
+): Promise<Node & AsyncDisposable> {
+  const fault: OnFault = (method, err) => log.error({ err, method }, "a call of the node API failed");
   await using opened = new AsyncDisposableStack();
-  const node = opened.use(transport === "memory" ? overMemory(edge) : await overWebSocket(edge, opened));
+  const node = opened.use(transport === "memory" ? overMemory(edge, fault) : await overWebSocket(edge, fault, opened));
   const closing = opened.move();
   return Object.assign(node, { [Symbol.asyncDispose]: () => closing.disposeAsync() });
 }
 
-function overMemory(edge: Node): RemoteNode {
+function overMemory(edge: Node, fault: OnFault): RemoteNode {
   const [near, far] = memoryPair();
-  serveNode(edge, far);
+  serveNode(edge, far, { fault });
   return new RemoteNode(near);
 }
 
-async function overWebSocket(edge: Node, opened: AsyncDisposableStack): Promise<RemoteNode> {
+async function overWebSocket(edge: Node, fault: OnFault, opened: AsyncDisposableStack): Promise<RemoteNode> {
   const token = randomBytes(32).toString("hex");
-  const { url } = opened.use(await listenNode(edge, { host: "127.0.0.1", port: 0, token }));
+  const { url } = opened.use(await listenNode(edge, { host: "127.0.0.1", port: 0, token, fault }));
   const socket = new WebSocket(url, {
     headers: { authorization: `Bearer ${token}` },
     maxPayload: WEBSOCKET_MAX_PAYLOAD_BYTES,

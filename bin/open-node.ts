@@ -57,7 +57,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   );
   const edge = await openEdge({ config: edgeConfig(config), backends: [backend], clock, log, availableMemoryMiB });
   opened.defer(() => edge.close({ keepSandboxes }));
-  const node = opened.use(await connectEdge(edge, config.nodeApi));
+  const node = opened.use(await connectEdge(edge, config.nodeApi, log));
   const state = opened.use(new SqliteState(join(config.dataDir, "control.db")));
   const maker = opened.use(await openArtifactMaker({ store, mounts }, clock));
   const control = opened.use(

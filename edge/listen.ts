@@ -6,6 +6,7 @@ import { WebSocketServer } from "ws";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { Node } from "#core/node.ts";
 import type { RpcPeer } from "#core/rpc/peer.ts";
+import type { OnFault } from "#core/rpc/serving.ts";
 import { WEBSOCKET_MAX_PAYLOAD_BYTES, websocketTransport } from "#core/rpc/websocket.ts";
 import { serveNode } from "#edge/server.ts";
 
@@ -24,7 +25,7 @@ export interface NodeListener extends AsyncDisposable {
  */
 export async function listenNode(
   node: Node,
-  options: { readonly host: string; readonly port: number; readonly token: string },
+  options: { readonly host: string; readonly port: number; readonly token: string; readonly fault?: OnFault },
 ): Promise<NodeListener> {
   const http = createServer((_, response) => response.writeHead(426, { Upgrade: "websocket" }).end());
   const sockets = new WebSocketServer({
@@ -33,6 +34,7 @@ export async function listenNode(
     perMessageDeflate: false,
   });
   const peers = new Set<RpcPeer>();
+  const peerOptions = options.fault === undefined ? {} : { fault: options.fault };
   http.on("upgrade", (request: IncomingMessage, socket: Duplex, head: Buffer) => {
     const refusal = refuse(request, options.token, peers.size);
     if (refusal !== undefined) {
@@ -40,7 +42,7 @@ export async function listenNode(
       return;
     }
     sockets.handleUpgrade(request, socket, head, (websocket) => {
-      const peer = serveNode(node, websocketTransport(websocket));
+      const peer = serveNode(node, websocketTransport(websocket), peerOptions);
       peers.add(peer);
       void peer.closed.then(() => peers.delete(peer));
     });

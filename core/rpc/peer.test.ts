@@ -8,12 +8,15 @@ import { decodeFrame, encodeCall, encodeCredit, encodeItem, type Payload } from 
 import { STREAM_WINDOW_BYTES } from "#core/rpc/inbox.ts";
 import { memoryPair } from "#core/rpc/memory-pair.ts";
 import { RpcPeer } from "#core/rpc/peer.ts";
-import type { IncomingCall, Serve } from "#core/rpc/serving.ts";
+import type { IncomingCall, OnFault, Serve } from "#core/rpc/serving.ts";
 
 const NONE = new Uint8Array();
 const never = new AbortController().signal;
 
-function pair(serve: Serve, options: { heartbeatMs?: number; clock?: ManualClock } = {}): [RpcPeer, RpcPeer] {
+function pair(
+  serve: Serve,
+  options: { heartbeatMs?: number; clock?: ManualClock; fault?: OnFault } = {},
+): [RpcPeer, RpcPeer] {
   const [near, far] = memoryPair();
   return [new RpcPeer(near, options), new RpcPeer(far, { ...options, serve })];
 }
@@ -63,6 +66,34 @@ describe("a framed connection", () => {
     const answer = await client.call("echo", json({ a: ["ü", null] }, bytes), { signal: never });
     assert.deepEqual(answer.head, { a: ["ü", null] });
     assert.deepEqual(new Uint8Array(answer.bytes), bytes);
+    client.close();
+  });
+
+  test("tells its own side of every error that crosses as Internal, with the cause, and of no other", async () => {
+    const untyped = new Error("a bug", { cause: new Error("deep below") });
+    const typed = new SandboxError("Internal", "the journal is damaged", { cause: untyped });
+    const told: unknown[] = [];
+    const [client] = pair(
+      ({ method }) => {
+        if (method === "typed") return Promise.reject(typed);
+        if (method === "refused") return Promise.reject(new SandboxError("NotFound", "none", { cause: untyped }));
+        if (method === "sync") throw untyped;
+        return (async function* () {
+          yield json(1);
+          throw untyped;
+        })();
+      },
+      { fault: (method, error) => told.push([method, error]) },
+    );
+    for (const method of ["typed", "sync"])
+      await assert.rejects(client.call(method, json(1), { signal: never }), { kind: "Internal" });
+    await assert.rejects(client.call("refused", json(1), { signal: never }), { kind: "NotFound" });
+    await assert.rejects(collect(client.stream("stream", json(1), { signal: never })), { kind: "Internal" });
+    assert.deepEqual(told, [
+      ["typed", typed],
+      ["sync", untyped],
+      ["stream", untyped],
+    ]);
     client.close();
   });
 

@@ -25,7 +25,7 @@ import { Heartbeat } from "#core/rpc/heartbeat.ts";
 import { Inbox } from "#core/rpc/inbox.ts";
 import { Outbox, type OutboxLink } from "#core/rpc/outbox.ts";
 import { OutgoingCall } from "#core/rpc/outgoing.ts";
-import { type Serve, ServedCall } from "#core/rpc/serving.ts";
+import { type OnFault, type Serve, ServedCall } from "#core/rpc/serving.ts";
 import type { FrameTransport } from "#core/rpc/transport.ts";
 
 /** Calls one side may have open at the other; more are refused with `Unavailable`. Each holds at most one stream window. */
@@ -39,6 +39,7 @@ const ID_END = 2 ** 32;
 export interface RpcOptions {
   /** Absent: this side only calls. */
   readonly serve?: Serve;
+  readonly fault?: OnFault;
   readonly clock?: Clock;
   /** A peer that stays silent for four of these is dead. */
   readonly heartbeatMs?: number;
@@ -62,6 +63,7 @@ export class RpcPeer implements OutboxLink {
   readonly closed: Promise<void>;
   readonly #transport: FrameTransport;
   readonly #serve: Serve | undefined;
+  readonly #fault: OnFault | undefined;
   readonly #clock: Clock;
   readonly #heartbeat: Heartbeat;
   readonly #outgoing = new Map<number, OutgoingCall>();
@@ -79,6 +81,7 @@ export class RpcPeer implements OutboxLink {
     this.#resolveClosed = resolve;
     this.#transport = transport;
     this.#serve = options.serve;
+    this.#fault = options.fault;
     this.#clock = options.clock ?? systemClock;
     this.#heartbeat = new Heartbeat(this.#clock, options.heartbeatMs ?? 5_000, {
       ping: () => this.send(encodeBeat("ping")),
@@ -224,7 +227,7 @@ export class RpcPeer implements OutboxLink {
     }
     const call = new ServedCall(frame, this, this.#clock);
     this.#served.set(frame.id, call);
-    void call.run(frame, this.#serve).then(() => this.#served.delete(frame.id));
+    void call.run(frame, this.#serve, this.#fault).then(() => this.#served.delete(frame.id));
   }
 
   #item(frame: Frame & { type: "item" }): void {

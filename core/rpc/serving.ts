@@ -18,6 +18,9 @@ export interface IncomingCall {
 /** Answers a call with one payload or a stream of them. */
 export type Serve = (call: IncomingCall) => Promise<Payload> | AsyncIterable<Payload>;
 
+/** Told of a fault of this side: an error that its caller sees as `Internal`, with the causes that stay behind. Never throws. */
+export type OnFault = (method: string, error: unknown) => void;
+
 /** One call being served: from its frame to the answer, or to the moment when nobody waits for one any more. */
 export class ServedCall {
   readonly #id: number;
@@ -46,7 +49,7 @@ export class ServedCall {
   }
 
   /** Runs the handler and sends its answer. Never rejects. */
-  async run(frame: Frame & { type: "call" }, serve: Serve): Promise<void> {
+  async run(frame: Frame & { type: "call" }, serve: Serve, fault?: OnFault): Promise<void> {
     try {
       const answer = serve({
         method: frame.method,
@@ -60,7 +63,9 @@ export class ServedCall {
         this.#send(encodeReply(this.#id, await answer));
       }
     } catch (error) {
-      this.#send(encodeFail(this.#id, toWire(error)));
+      const failure = toWire(error);
+      if (failure.kind === "Internal") fault?.(frame.method, error);
+      this.#send(encodeFail(this.#id, failure));
     } finally {
       this.#timer?.[Symbol.dispose]();
       void this.#inbox.return();
