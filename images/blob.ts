@@ -2,6 +2,7 @@ import { hash } from "node:crypto";
 import type { FileHandle } from "node:fs/promises";
 import { sha256, sha256Hex } from "./digest.ts";
 import { alignUp, BLOCK_BYTES, CHUNK_BYTES, HOLE } from "./erofs/format.ts";
+import type { DiskRoom } from "./room.ts";
 
 /** The data of a layer and what is known about it. */
 export interface BlobInfo {
@@ -25,6 +26,7 @@ const ZEROS = Buffer.alloc(CHUNK_BYTES);
  */
 export class BlobWriter {
   readonly #file: FileHandle;
+  readonly #room: DiskRoom;
   readonly #addresses = new Map<string, number>();
   readonly #running = sha256();
   readonly #chunks: string[] = [];
@@ -35,8 +37,9 @@ export class BlobWriter {
   #sizeBytes = 0;
   #writing: Promise<void> = Promise.resolve();
 
-  constructor(file: FileHandle) {
+  constructor(file: FileHandle, room: DiskRoom) {
     this.#file = file;
+    this.#room = room;
   }
 
   get isFull(): boolean {
@@ -95,6 +98,7 @@ export class BlobWriter {
   }
 
   async #write(stage: Buffer<ArrayBuffer>, length: number): Promise<void> {
+    await this.#room.take(length);
     for (let start = 0; start < length; start += BLOB_CHUNK_BYTES) {
       const piece = stage.subarray(start, Math.min(length, start + BLOB_CHUNK_BYTES));
       this.#running.update(piece);

@@ -34,6 +34,10 @@ export class LayerBuilder implements EntrySink {
     this.#options = options;
   }
 
+  get dataBytes(): number {
+    return this.#dataBytes;
+  }
+
   get skippedDevices(): number {
     return this.#skippedDevices;
   }

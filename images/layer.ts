@@ -6,6 +6,7 @@ import { type BuilderOptions, LayerBuilder } from "./builder.ts";
 import { sha256Hex } from "./digest.ts";
 import { BLOCK_BYTES } from "./erofs/format.ts";
 import { metadataImage } from "./erofs/writer.ts";
+import { DiskRoom } from "./room.ts";
 import { LAYER_FILES, type LayerStore, typedStorageErrors, writeDurably } from "./store.ts";
 import { LayerTree } from "./tree.ts";
 
@@ -21,6 +22,8 @@ export interface BuiltLayer {
   readonly tree: LayerTree;
   /** Both images together. */
   readonly sizeBytes: number;
+  /** File data that went in, as `ImportLimits` counts it. */
+  readonly dataBytes: number;
   readonly skippedDevices: number;
 }
 
@@ -39,16 +42,19 @@ export async function buildLayer(options: BuildLayerOptions, feed: (feed: Feed) 
   await using scratch = await store.scratch();
   return await typedStorageErrors(async () => {
     await using file = await open(join(scratch.dir, LAYER_FILES.data), "wx", 0o600);
-    const blob = new BlobWriter(file);
+    const room = new DiskRoom(scratch.dir);
+    const blob = new BlobWriter(file, room);
     const builder = new LayerBuilder(new LayerTree(options.limits, options.lower), blob, options);
     await feed({ builder, drain: () => (blob.isFull ? blob.drain() : Promise.resolve()) });
     options.finish?.(builder.tree);
     const data = await blob.finish();
     const image = await metadataImage(builder.tree.root, { blocks: data.sizeBytes / BLOCK_BYTES, sha256: data.sha256 });
+    await room.take(image.length);
     await writeDurably(join(scratch.dir, LAYER_FILES.metadata), image);
     const digest = await store.commit(scratch, manifestOf(image, data));
     const sizeBytes = image.length + data.sizeBytes;
-    return { digest, tree: builder.tree, sizeBytes, skippedDevices: builder.skippedDevices };
+    const { tree, dataBytes, skippedDevices } = builder;
+    return { digest, tree, sizeBytes, dataBytes, skippedDevices };
   });
 }
 

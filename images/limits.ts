@@ -4,12 +4,15 @@ export interface ImportLimits {
   readonly entries: number;
   /** Names, link targets and attributes of a layer together. */
   readonly nameBytes: number;
-  /** File data of a layer, holes included. */
+  /** File data, holes included: of all layers together, and of the unpacked image archive. */
   readonly dataBytes: number;
 }
 
-/** Far above what people run, far below what would harm a node. */
-export const DEFAULT_LIMITS: ImportLimits = { entries: 2_000_000, nameBytes: 2 ** 29, dataBytes: 2 ** 40 };
+/**
+ * Far above what people run (64 GiB of data), far below what would harm a node: data is bounded further by what is free on
+ * the disk, but zeros take no space there, and unpacking them forever would keep a processor busy.
+ */
+export const DEFAULT_LIMITS: ImportLimits = { entries: 2_000_000, nameBytes: 2 ** 29, dataBytes: 2 ** 36 };
 
 /** PATH_MAX and NAME_MAX of Linux. */
 export const MAX_PATH_BYTES = 4096;

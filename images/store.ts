@@ -13,6 +13,7 @@ import {
   parseManifest,
 } from "./manifest.ts";
 import { openScratch, type Scratch, sweepScratch } from "./scratch.ts";
+import { storeFull } from "./store-full.ts";
 
 /** Where the two images of a layer lie. */
 export interface LayerPaths {
@@ -159,10 +160,7 @@ export async function typedStorageErrors<T>(action: () => Promise<T>): Promise<T
     return await action();
   } catch (error) {
     if (!hasCode(error, "ENOSPC", "EDQUOT", "EFBIG")) throw error;
-    throw new SandboxError("StorageFull", "the layer store has no room left", {
-      cause: error,
-      hint: "remove artifacts that are not used any more, or enlarge the disk of the data directory",
-    });
+    throw storeFull(error);
   }
 }
 

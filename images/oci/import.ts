@@ -26,16 +26,17 @@ export async function importOci(
   choice: { readonly reference?: string; readonly signal?: AbortSignal },
 ): Promise<OciImport> {
   await using scratch = await options.store.scratch();
-  const files = await typedStorageErrors(() => spool(scratch.dir, source));
+  const files = await typedStorageErrors(() => spool(scratch.dir, source, options.limits.dataBytes));
   const plan = await selectImage(files, choice.reference);
   checkStack(plan.layers.length, "the image");
   const config = imageConfig(plan.config);
   const signal = choice.signal ?? new AbortController().signal;
   const layers: LayerDigest[] = [];
   let lower: LayerTree | undefined;
-  let [sizeBytes, entries, skippedDevices] = [0, 0, 0];
+  let [sizeBytes, dataBytes, entries, skippedDevices] = [0, 0, 0, 0];
   for (const { path, sha256 } of plan.layers) {
-    const limits = { ...options.limits, entries: options.limits.entries - entries };
+    const { limits: whole } = options;
+    const limits = { ...whole, entries: whole.entries - entries, dataBytes: whole.dataBytes - dataBytes };
     const built = await tarLayer(
       {
         ...options,
@@ -48,6 +49,7 @@ export async function importOci(
     layers.push(built.digest);
     lower = built.tree;
     sizeBytes += built.sizeBytes;
+    dataBytes += built.dataBytes;
     entries += built.tree.entries;
     skippedDevices += built.skippedDevices;
   }

@@ -7,6 +7,7 @@ import { TarReader } from "../archive/tar.ts";
 import { sha256 } from "../digest.ts";
 import { badInput, type EntrySink, shown, type TreeEntry } from "../entry.ts";
 import { components } from "../path.ts";
+import { DiskRoom } from "../room.ts";
 
 /** Images have a handful of files a layer. */
 const MAX_FILES = 10_000;
@@ -67,9 +68,12 @@ export class Spool {
   }
 }
 
-/** Unpacks an image archive into `dir`. Memory: the piece under way. Throws as `TarReader` does. */
-export async function spool(dir: string, source: AsyncIterable<Uint8Array>): Promise<Spool> {
-  const sink = new SpoolSink(dir);
+/**
+ * Unpacks an image archive into `dir`. Memory: the piece under way. Throws as `TarReader` does, `TooLarge` when its files
+ * hold more than `maxBytes`, and `StorageFull` as `DiskRoom` does.
+ */
+export async function spool(dir: string, source: AsyncIterable<Uint8Array>, maxBytes: number): Promise<Spool> {
+  const sink = new SpoolSink(dir, maxBytes);
   try {
     const reader = new TarReader(sink);
     for await (const piece of decompressed(source)) {
@@ -90,12 +94,17 @@ class SpoolSink implements EntrySink {
   readonly files = new Map<string, SpooledFile>();
   readonly links = new Map<string, string>();
   readonly #dir: string;
+  readonly #maxBytes: number;
+  readonly #room: DiskRoom;
+  #bytes = 0;
   #steps: Step[] = [];
   #count = 0;
   #open: { handle: FileHandle; path: string; file: string; hash: ReturnType<typeof sha256>; size: number } | undefined;
 
-  constructor(dir: string) {
+  constructor(dir: string, maxBytes: number) {
     this.#dir = dir;
+    this.#maxBytes = maxBytes;
+    this.#room = new DiskRoom(dir);
   }
 
   entry(entry: TreeEntry): void {
@@ -109,6 +118,9 @@ class SpoolSink implements EntrySink {
   }
 
   data(bytes: Uint8Array): void {
+    this.#bytes += bytes.length;
+    if (this.#bytes > this.#maxBytes)
+      throw new SandboxError("TooLarge", `the image archive unpacks to more than ${this.#maxBytes} bytes`);
     this.#steps.push({ data: bytes });
   }
 
@@ -121,6 +133,7 @@ class SpoolSink implements EntrySink {
         const file = `${this.#dir}/${this.files.size}`;
         this.#open = { handle: await open(file, "w", 0o600), path: step.start.path, file, hash: sha256(), size: 0 };
       } else if (this.#open !== undefined) {
+        await this.#room.take(step.data.length);
         await this.#open.handle.writeFile(step.data);
         this.#open.hash.update(step.data);
         this.#open.size += step.data.length;
