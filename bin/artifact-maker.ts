@@ -8,9 +8,13 @@ import { buildDebian } from "#images/debian.ts";
 import { type ImportedArtifact, importArtifact } from "#images/import.ts";
 import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerStore } from "#images/store.ts";
+import { Turns } from "./turns.ts";
 
 /** A layer gets its name in the catalogue only after it is in the store; younger ones are left alone for so long. */
 const NEW_LAYER_MS = 60 * 60_000;
+
+/** Artifacts made at a time: each may hold some hundred MiB of names and inodes, and a processor. Others wait. */
+const MAKING_AT_A_TIME = 4;
 
 /**
  * Makes artifacts in the node's own store. The suite `host-busybox` stands for a tree of this machine's static busybox.
@@ -22,17 +26,19 @@ export async function openArtifactMaker(
 ): Promise<ArtifactMaker & AsyncDisposable> {
   await sweepDebianBuilds();
   const underWay = new Set<Promise<unknown>>();
-  const track = async <T>(work: Promise<T>): Promise<T> => {
-    underWay.add(work);
+  const turns = new Turns(MAKING_AT_A_TIME);
+  const make = async <T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> => {
+    const made = turns.run(signal, work);
+    underWay.add(made);
     try {
-      return await work;
+      return await made;
     } finally {
-      underWay.delete(work);
+      underWay.delete(made);
     }
   };
   return {
-    importArchive: (request) => track(importArchive(store, request)),
-    buildDebian: (request) => track(build(store, request)),
+    importArchive: (request) => make(request.signal, () => importArchive(store, request)),
+    buildDebian: (request) => make(request.signal, () => build(store, request)),
     async collect(keep) {
       // Before their files go: a mount would hold the space of what is removed.
       mounts.unmountUnused(keep);
