@@ -1,10 +1,11 @@
 import { spawn } from "node:child_process";
-import { closeSync, fstatSync, mkdirSync, openSync, readSync, renameSync, statSync } from "node:fs";
+import { closeSync, fstatSync, openSync, readSync, renameSync, statSync } from "node:fs";
 import type { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
 import { SandboxError } from "#core/errors.ts";
 import type { Places } from "./config.ts";
 import { tryLockFile } from "./file-lock.ts";
+import { makePlaces } from "./make-places.ts";
 import { type NodeRecord, readNodeRecord } from "./node-record.ts";
 import { logFile, startLock } from "./places.ts";
 
@@ -24,8 +25,7 @@ export async function startInBackground(
       hint: "sudo dsec up, or set DSEC_URL and DSEC_TOKEN",
     });
   }
-  mkdirSync(places.dataDir, { recursive: true, mode: 0o711 });
-  mkdirSync(places.runDir, { recursive: true, mode: 0o711 });
+  makePlaces(places);
   using _ = await lockFile(startLock(places));
   const running = readNodeRecord(places);
   if (running !== undefined) return running;

@@ -1,6 +1,6 @@
-import { mkdirSync } from "node:fs";
 import { SandboxError } from "#core/errors.ts";
 import type { NodeConfig } from "./config.ts";
+import { makePlaces } from "./make-places.ts";
 import { removeNodeRecord, writeNodeRecord } from "./node-record.ts";
 import { openNode } from "./open-node.ts";
 import { KEEP_SIGNAL, REMOVE_SIGNAL } from "./stop-signals.ts";
@@ -15,7 +15,7 @@ export async function serveNode(config: NodeConfig, announce: (url: string) => v
   }
   // Listening from the first moment: a signal during the start must not leave mounts behind.
   const stopped = stopSignal();
-  for (const dir of [config.dataDir, config.runDir]) mkdirSync(dir, { recursive: true, mode: 0o711 });
+  makePlaces(config);
   const node = await openNode(config);
   let keepSandboxes = false;
   try {
