@@ -77,22 +77,27 @@ function openLog(places: Places): number {
 }
 
 function failed(places: Places, why: string, logStart: number): SandboxError {
-  const tail = logTail(places, logStart);
-  return new SandboxError("Unavailable", `the node did not start: ${why}${tail === "" ? "" : `; ${tail}`}`, {
-    hint: `its log is ${logFile(places)}; dsec doctor says what this machine lacks`,
+  const { message, hint } = lastWords(logTail(places, logStart));
+  return new SandboxError("Unavailable", `the node did not start: ${why}${message === "" ? "" : `; ${message}`}`, {
+    hint: `${hint ?? "dsec doctor says what this machine lacks"}; its log is ${logFile(places)}`,
   });
 }
 
-/** The last line that says why: an error's message where there is one. */
-function logTail(places: Places, from: number): string {
+/** Why the node ended and what it advises: of its last error, or else its last line. */
+function lastWords(rows: readonly string[]): { readonly message: string; readonly hint?: string | undefined } {
+  const at = rows.findLastIndex((row) => row.startsWith("dsec: "));
+  if (at < 0) return { message: rows.at(-1) ?? "" };
+  return { message: (rows[at] ?? "").replace(/^dsec: /, ""), hint: /^hint: (.*)/.exec(rows[at + 1] ?? "")?.[1] };
+}
+
+function logTail(places: Places, from: number): readonly string[] {
   const fd = openSync(logFile(places), "r");
   try {
     const size = fstatSync(fd).size;
     const start = Math.max(from, size - LOG_TAIL_BYTES);
     const buffer = Buffer.alloc(Math.max(0, size - start));
     readSync(fd, buffer, 0, buffer.length, start);
-    const rows = buffer.toString("utf8").trim().split("\n");
-    return (rows.findLast((row) => row.startsWith("dsec: ")) ?? rows.at(-1) ?? "").replace(/^dsec: /, "");
+    return buffer.toString("utf8").trim().split("\n");
   } finally {
     closeSync(fd);
   }

@@ -89,7 +89,9 @@ function taken(error: unknown, { host, port }: ControlConfig): never {
     `cannot listen on ${host}:${port}${used ? ": the port is in use" : ""}`,
     {
       cause: error,
-      hint: used ? "stop what listens there, or choose another port" : "choose an address of this machine",
+      hint: used
+        ? "stop what listens there, or choose another port with --listen (DSEC_LISTEN)"
+        : "choose an address of this machine with --listen (DSEC_LISTEN)",
       details: { host, port },
     },
   );

@@ -151,7 +151,7 @@ test("a port in use is a clear error and leaves the other listener alone", async
     maker: new TestMaker(),
     log: SILENT,
   });
-  await assert.rejects(control.listen(), { kind: "FailedPrecondition", message: /port is in use/ });
+  await assert.rejects(control.listen(), { kind: "FailedPrecondition", message: /port is in use/, hint: /--listen/ });
   other.close();
 });
 

@@ -115,7 +115,7 @@ describe("a node and the commands that start and stop it", { timeout: 300_000 },
     for (const words of [["up"], RUN]) {
       const outcome = await dsec(words, { DSEC_LISTEN: listen });
       assert.equal(outcome.status, 125);
-      assert.match(outcome.stderr, /port is in use/);
+      assert.match(outcome.stderr, /port is in use\nhint: .*--listen \(DSEC_LISTEN\)/);
     }
     holder.close();
     assert.ok(readFileSync(join(marks.folder, "data/node.log"), "utf8").includes("port is in use"));
