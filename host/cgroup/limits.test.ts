@@ -13,7 +13,6 @@ describe("limits become writes", () => {
   test("v1 limits memory before memory plus swap", () => {
     assert.deepEqual(limitWrites({ version: 1, controllers: ALL }, LIMITS, FULL), [
       ["cpu.shares", "1536"],
-      ["cpu.cfs_period_us", "100000"],
       ["cpu.cfs_quota_us", "150000"],
       ["memory.limit_in_bytes", String(64 * MIB)],
       ["memory.memsw.limit_in_bytes", String(80 * MIB)],

@@ -64,7 +64,7 @@ type Writer = (limits: CgroupLimits, features: CgroupFeatures) => readonly Cgrou
 const V1: Readonly<Record<Controller, Writer>> = {
   cpu: ({ cpus }) => [
     ["cpu.shares", String(clamp(Math.round(cpus * 1024), 2, 262_144))],
-    ["cpu.cfs_period_us", String(CPU_PERIOD_US)],
+    // The period is the kernel's own; to write it, too, would walk every group of the host a second time.
     ["cpu.cfs_quota_us", String(quotaUs(cpus))],
   ],
   // memsw counts memory and swap together, and may never be below the memory limit: so memory comes first.
