@@ -13,7 +13,10 @@ export interface GuestLink {
   readonly hello: GuestHello;
   /** Resolves when the connection is gone, however it went. */
   readonly closed: Promise<void>;
-  /** Starts a task. Rejects with `CommandNotFound`, `CommandNotExecutable`, `InvalidArgument` (user, cwd), `SandboxLimit`. */
+  /**
+   * Starts a task. Rejects with `CommandNotFound`, `CommandNotExecutable`, `InvalidArgument` (user, cwd), `SandboxLimit`. The
+   * detail `stage` says what was refused: the program for `exec` and `interpreter`, what they are called for `user` and `cwd`.
+   */
   start(number: number, task: TaskSpec, sink: TaskSink): Promise<{ readonly pid: number }>;
   /** Every task the agent knows, ended ones included until they are forgotten. */
   list(): Promise<readonly TaskReport[]>;

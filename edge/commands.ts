@@ -8,6 +8,7 @@ import type { CommandInfo, CommandSpec, ExitCause, OutputStream, SandboxSpec, St
 import { type CommandHost, LiveCommand } from "#edge/command.ts";
 import type { CommandRow, CommandRows } from "#edge/command-rows.ts";
 import { OutputLog, type OutputLogOptions } from "#edge/output-log.ts";
+import { startError } from "#edge/start-error.ts";
 import { commandTask } from "#edge/tasks.ts";
 
 /** Ended commands whose record and output a sandbox keeps; beyond it the oldest go, a batch at a time. */
@@ -205,15 +206,16 @@ export class Commands {
   }
 
   async #launch(command: LiveCommand, link: GuestLink): Promise<void> {
-    const { number } = command.identity;
+    const { number, spec } = command.identity;
+    const task = commandTask(this.#host.spec, spec);
     try {
-      const { pid } = await link.start(number, commandTask(this.#host.spec, command.identity.spec), command);
+      const { pid } = await link.start(number, task, command);
       command.pid = pid;
       if (!this.#closed) this.#host.rows.started(number, pid);
     } catch (error) {
       // A connection that broke on the way leaves it open whether the task runs: the next link tells, and settles it.
       if (asSandboxError(error).kind !== "Unavailable") this.#erase(command);
-      throw error;
+      throw startError(error, task);
     }
   }
 

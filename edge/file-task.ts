@@ -3,6 +3,7 @@ import type { GuestLink, TaskEnd, TaskSink, TaskSpec } from "#core/guest.ts";
 import type { OutputStream } from "#core/sandbox.ts";
 import { errnoError } from "#edge/errno.ts";
 import { Interruption } from "#edge/interruption.ts";
+import { startError } from "#edge/start-error.ts";
 
 /** Output taken by the consumer before the agent is told: a frame for every chunk would be as many again. */
 const ACKNOWLEDGE_BYTES = 64 * 1024;
@@ -50,7 +51,7 @@ export class FileTask implements TaskSink, AsyncDisposable {
       await link.start(number, task, file);
     } catch (error) {
       file.#signal.removeEventListener("abort", file.#onAbort);
-      throw error;
+      throw startError(error, task);
     }
     return file;
   }

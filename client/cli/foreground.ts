@@ -1,4 +1,4 @@
-import { type CommandLine, CommandStartError, type Result, type Sandbox, type StartOptions } from "#sdk";
+import type { CommandLine, Result, Sandbox, StartOptions } from "#sdk";
 import { attach } from "./attach.ts";
 import { exitStatusOf, noteOn } from "./exit-status.ts";
 import type { Interrupts } from "./interrupts.ts";
@@ -14,9 +14,7 @@ export async function foreground(
 ): Promise<number> {
   const { interrupts, ...start } = options;
   const { signal } = interrupts;
-  const command = await sandbox.start(line, { ...start, stdin: "pipe", signal }).catch((error: unknown) => {
-    throw error instanceof CommandStartError ? named(error, line) : error;
-  });
+  const command = await sandbox.start(line, { ...start, stdin: "pipe", signal });
   interrupts.forward = (name) => command.signal(name);
   try {
     if (context.json) {
@@ -34,12 +32,6 @@ export async function foreground(
     await command.signal("SIGKILL", { timeoutMs: 5_000 }).catch(() => undefined);
     return interrupts.left;
   }
-}
-
-/** People look for the program that they wrote. */
-function named(error: CommandStartError, line: CommandLine): CommandStartError {
-  const program = typeof line === "string" ? "/bin/sh" : Buffer.from(line[0] ?? "").toString();
-  return new CommandStartError(error.kind, `${program}: ${error.message}`, { hint: error.hint, cause: error });
 }
 
 /** A shell line or a program, as the person said. */

@@ -3,7 +3,7 @@ import { constants } from "node:os";
 import { describe, test } from "node:test";
 import { decodeEnd, signalName, startFailure } from "./failures.ts";
 
-const { E2BIG, EACCES, EAGAIN, EEXIST, EIO, ENOENT, ENOEXEC, ENOMEM, ENOTDIR, EPERM } = constants.errno;
+const { E2BIG, EACCES, EAGAIN, EEXIST, EIO, ENOENT, ENOEXEC, ENOMEM, ENOTDIR, EPERM, ETXTBSY } = constants.errno;
 
 describe("failures", () => {
   test("each stage and errno has its kind", () => {
@@ -28,6 +28,19 @@ describe("failures", () => {
       [200, 100_000, "Internal"],
     ] as const;
     for (const [stage, errno, kind] of cases) assert.equal(startFailure(stage, errno).kind, kind, `${stage} ${errno}`);
+  });
+
+  test("what a user can mend has a hint", () => {
+    assert.match(startFailure(9, EACCES).hint ?? "", /chmod \+x/);
+    assert.match(startFailure(9, ENOEXEC).hint ?? "", /processor.*#!/);
+    for (const [stage, errno] of [
+      [9, ENOENT],
+      [9, ETXTBSY],
+      [10, ENOENT],
+      [8, ENOENT],
+      [6, ENOENT],
+    ] as const)
+      assert.ok(startFailure(stage, errno).hint, `${stage} ${errno}`);
   });
 
   test("signals have their usual names", () => {

@@ -58,6 +58,12 @@ const LIMIT_CODES: ReadonlySet<string> = new Set([
   "ETOOMANYREFS",
 ]);
 
+const EXEC_HINTS: ReadonlyMap<string, string> = new Map([
+  ["EACCES", "make the file executable (chmod +x) for the user, and the directories above it passable"],
+  ["ENOEXEC", "use a program for this processor, or begin a script with a line such as #!/bin/sh"],
+  ["ETXTBSY", "run it when whoever writes the file has closed it"],
+]);
+
 /** The typed error of a start that failed at `stage` with `errno`. */
 export function startFailure(stageCode: number, errno: number): SandboxError {
   const stage = STAGES.get(stageCode) ?? `stage ${stageCode}`;
@@ -125,7 +131,12 @@ function describeExec(code: string): Description {
     };
   }
   if (LIMIT_CODES.has(code)) return describeRefusal(code);
-  return { kind: "CommandNotExecutable", message: `the program cannot be run (${code})` };
+  const hint = EXEC_HINTS.get(code);
+  return {
+    kind: "CommandNotExecutable",
+    message: `the program cannot be run (${code})`,
+    ...(hint === undefined ? {} : { hint }),
+  };
 }
 
 function describeRefusal(code: string): Description {
