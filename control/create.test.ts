@@ -72,6 +72,29 @@ test("concurrent creates under one key agree when the first node is full", async
     assert.ok(status === 201 || json.error.kind === "NodeFull", JSON.stringify(json));
 });
 
+test("what the last node lacks is passed on when none has room", async () => {
+  const nodes = [new TestNode("n1"), new TestNode("n2")];
+  await using api = await rig({ nodes });
+  const asked: string[] = [];
+  for (const node of nodes) {
+    node.create = async () => {
+      asked.push(node.edge);
+      throw new SandboxError("NodeFull", `${node.edge} keeps 512 MiB`, { details: { lacking: "availableMemoryMiB" } });
+    };
+  }
+  for (const headers of [{}, KEY]) {
+    const { status, json } = await api.call("POST", "/v1/sandboxes", { json: { base: "busybox" }, headers });
+    assert.deepEqual([status, json.error.kind], [507, "NodeFull"]);
+    assert.equal(
+      json.error.message,
+      `no node has room for the sandbox now; the last one asked says: ${asked.at(-1)} keeps 512 MiB`,
+    );
+    assert.deepEqual(json.error.details, { lacking: "availableMemoryMiB" });
+    assert.match(json.error.hint ?? "", /ask for less/);
+  }
+  assert.equal(asked.length, 4);
+});
+
 test("no node at all is Unavailable with a hint", async () => {
   await using api = await rig();
   api.control.watcher.remove(api.node.edge);

@@ -82,29 +82,35 @@ export class Creator {
   }
 
   async #once(wish: Wish, unnamed: Plan): Promise<SandboxInfo> {
+    let refusal: SandboxError | undefined;
     for (const edge of this.#ranked(unnamed)) {
       const spec = named(unnamed, newSandboxId(edge));
       const info = await this.#tryOn(edge, spec, wish.signal);
-      if (info === undefined) continue;
+      if (info instanceof SandboxError) {
+        refusal = info;
+        continue;
+      }
       if (!wish.signal.aborted) return info;
       // The caller left while the answer was on its way: nobody knows the id, so nobody would ever remove it.
       await this.#options.watcher.node(edge).destroy(spec.id, AbortSignal.timeout(30_000));
       wish.signal.throwIfAborted();
     }
-    throw noRoom();
+    throw noRoom(refusal);
   }
 
   async #underKey(wish: Wish, unnamed: Plan, key: string, hash: string): Promise<SandboxInfo> {
     const { keys } = this.#options;
     const edges = this.#ranked(unnamed)[Symbol.iterator]();
+    let refusal: SandboxError | undefined;
     for (;;) {
       const known = await keys.find(key, hash);
-      const mine = known ?? (await this.#claimNext(edges, unnamed, { key, hash, over: undefined }));
+      const mine = known ?? (await this.#claimNext(edges, unnamed, { key, hash, over: undefined, refusal }));
       if (mine === undefined) continue;
       if (mine.record.spec === undefined) return this.#made(mine, wish.signal);
       const info = await this.#attempt(mine, mine.record.spec, key, wish.signal);
-      if (info !== undefined) return info;
-      await this.#claimNext(edges, unnamed, { key, hash, over: mine });
+      if (!(info instanceof SandboxError)) return info;
+      refusal = info;
+      await this.#claimNext(edges, unnamed, { key, hash, over: mine, refusal });
     }
   }
 
@@ -112,12 +118,18 @@ export class Creator {
   async #claimNext(
     edges: Iterator<EdgeId>,
     unnamed: Plan,
-    claim: { readonly key: string; readonly hash: string; readonly over: KeyEntry | undefined },
+    claim: {
+      readonly key: string;
+      readonly hash: string;
+      readonly over: KeyEntry | undefined;
+      /** Of the node asked before. */
+      readonly refusal: SandboxError | undefined;
+    },
   ): Promise<KeyEntry | undefined> {
     const next = edges.next();
     if (next.done === true) {
       if (claim.over !== undefined) await this.#options.keys.release(claim.key, claim.over);
-      throw noRoom();
+      throw noRoom(claim.refusal);
     }
     return this.#options.keys.claim(claim.key, claim.hash, named(unnamed, newSandboxId(next.value)), claim.over);
   }
@@ -127,10 +139,10 @@ export class Creator {
     spec: SandboxSpec,
     key: string,
     signal: AbortSignal,
-  ): Promise<SandboxInfo | undefined> {
+  ): Promise<SandboxInfo | SandboxError> {
     try {
       const info = await this.#tryOn(edgeOf(spec.id), spec, signal);
-      if (info !== undefined) await this.#options.keys.settle(key, entry);
+      if (!(info instanceof SandboxError)) await this.#options.keys.settle(key, entry);
       return info;
     } catch (error) {
       // A refusal stands; after anything else the next try under the key goes on where this one stopped.
@@ -140,15 +152,15 @@ export class Creator {
     }
   }
 
-  /** Undefined when the node has no room. */
-  async #tryOn(edge: EdgeId, spec: SandboxSpec, signal: AbortSignal): Promise<SandboxInfo | undefined> {
+  /** The refusal itself when the node has no room. */
+  async #tryOn(edge: EdgeId, spec: SandboxSpec, signal: AbortSignal): Promise<SandboxInfo | SandboxError> {
     const { watcher } = this.#options;
     signal.throwIfAborted();
     watcher.placed(edge, demandOf(spec));
     try {
       return await watcher.node(edge).create(spec, signal);
     } catch (error) {
-      if (error instanceof SandboxError && error.kind === "NodeFull") return undefined;
+      if (error instanceof SandboxError && error.kind === "NodeFull") return error;
       throw error;
     }
   }
@@ -174,8 +186,10 @@ function demandOf({ backend, resources: { cpus, memoryMiB } }: Pick<SandboxSpec,
   return { backend, cpus, memoryMiB };
 }
 
-function noRoom(): SandboxError {
-  return new SandboxError("NodeFull", "no node has room for the sandbox now", {
+function noRoom(refusal: SandboxError | undefined): SandboxError {
+  const why = refusal === undefined ? "" : `; the last one asked says: ${refusal.message}`;
+  return new SandboxError("NodeFull", `no node has room for the sandbox now${why}`, {
     hint: "remove sandboxes, ask for less, or try again later",
+    ...(refusal === undefined ? {} : { cause: refusal, details: refusal.details }),
   });
 }
