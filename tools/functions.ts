@@ -68,7 +68,7 @@ class TypeScriptFunctions {
       const text = this.#text(index);
       if (text === "=>" && this.#text(index + 1) === "{") return index + 1;
       if (text === "{" && !typeIsDue) return index;
-      if (text in CLOSER_OF) {
+      if (Object.hasOwn(CLOSER_OF, text)) {
         index = this.#partner.get(index) ?? this.#tokens.length;
         typeIsDue = false;
       } else if (/^([|&<,.]|=>)$/.test(text) || /^(is|keyof|typeof|readonly|asserts|extends|infer)$/.test(text)) {
@@ -116,7 +116,7 @@ function pair(tokens: readonly Token[]): Map<number, number> {
   const partner = new Map<number, number>();
   const open: number[] = [];
   tokens.forEach(({ text }, index) => {
-    if (text in CLOSER_OF) open.push(index);
+    if (Object.hasOwn(CLOSER_OF, text)) open.push(index);
     if (text !== ")" && text !== "]" && text !== "}") return;
     const start = open.pop();
     if (start === undefined) return;
