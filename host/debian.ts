@@ -25,6 +25,12 @@ export interface DebianBuild extends AsyncDisposable {
   readonly finished: Promise<void>;
 }
 
+/**
+ * What each sandbox mounts its own files over: empty, since those of this host are nobody's business, and there, since what is
+ * missing would be made anew in every sandbox.
+ */
+const EMPTY_PLACES = 'for name in hostname hosts resolv.conf; do : >"$1/etc/$name"; done';
+
 /** Time to let the builder remove its own files after it was told to stop. */
 const STOP_GRACE_MS = 20_000;
 const LOG_LINES = 20;
@@ -64,6 +70,7 @@ export function startDebianBuild(options: DebianOptions): DebianBuild {
     "--mode=root",
     "--format=tar",
     ...include,
+    `--customize-hook=${EMPTY_PLACES}`,
     suite,
     "-",
     ...sources,

@@ -24,6 +24,10 @@ const FILES: Readonly<Record<string, string>> = {
   "etc/passwd":
     "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\nuser:x:1000:1000:user:/home/user:/bin/sh\n",
   "etc/group": "root:x:0:\nnogroup:x:65534:\ntty:x:5:\nuser:x:1000:\n",
+  // The launcher mounts its own over these. What is not there it makes, in each sandbox anew.
+  "etc/hostname": "",
+  "etc/hosts": "",
+  "etc/resolv.conf": "",
   "etc/profile": "export PATH=/usr/sbin:/usr/bin:/sbin:/bin\n",
 };
 

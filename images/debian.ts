@@ -20,7 +20,7 @@ const PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /** What a build leaves behind that names this host or this moment, and nothing in a sandbox needs. */
 const LEFT_OUT: readonly RegExp[] = [
-  /^etc\/(hostname|resolv\.conf|machine-id)$/,
+  /^etc\/machine-id$/,
   /^var\/lib\/apt\/lists\/./,
   /^var\/cache\/apt\/.*\.bin$/,
   /^var\/cache\/apt\/archives\/./,
