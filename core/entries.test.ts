@@ -3,12 +3,11 @@ import { describe, test } from "node:test";
 import fc from "fast-check";
 import { EntryDecoder, encodeEntry } from "#core/entries.ts";
 import { SandboxError } from "#core/errors.ts";
-import type { GuestEntry } from "#core/guest.ts";
-import type { FileType } from "#core/sandbox.ts";
+import type { FileInfo, FileType } from "#core/sandbox.ts";
 
 const types: FileType[] = ["file", "directory", "symlink", "fifo", "socket", "character-device", "block-device"];
 const u32 = fc.nat({ max: 2 ** 32 - 1 });
-const anEntry: fc.Arbitrary<GuestEntry> = fc
+const anEntry: fc.Arbitrary<FileInfo> = fc
   .record({
     name: fc.uint8Array({ maxLength: 255 }),
     type: fc.constantFrom(...types),
@@ -25,7 +24,7 @@ function concat(parts: readonly Uint8Array[]): Uint8Array {
   return new Uint8Array(Buffer.concat(parts));
 }
 
-function plain(entries: readonly GuestEntry[]): unknown {
+function plain(entries: readonly FileInfo[]): unknown {
   return entries.map((entry) => ({
     ...entry,
     name: Buffer.from(entry.name).toString("hex"),
@@ -39,7 +38,7 @@ describe("coding of directory entries", () => {
       fc.property(fc.array(anEntry, { maxLength: 8 }), fc.array(fc.nat({ max: 300 })), (entries, cuts) => {
         const bytes = concat(entries.map(encodeEntry));
         const decoder = new EntryDecoder();
-        const decoded: GuestEntry[] = [];
+        const decoded: FileInfo[] = [];
         let at = 0;
         for (const cut of cuts) {
           decoded.push(...decoder.push(bytes.subarray(at, at + cut)));
@@ -76,7 +75,7 @@ describe("coding of directory entries", () => {
   });
 
   test("a record cut short is an error at the end", () => {
-    const entry: GuestEntry = {
+    const entry: FileInfo = {
       name: Buffer.from("a"),
       type: "file",
       mode: 0o644,

@@ -1,6 +1,5 @@
 import { SandboxError } from "#core/errors.ts";
-import type { GuestEntry } from "#core/guest.ts";
-import type { FileType } from "#core/sandbox.ts";
+import type { FileInfo, FileType } from "#core/sandbox.ts";
 
 /**
  * How the agent codes directory entries: the output of `list` is a sequence of records, that of `stat` exactly one.
@@ -44,7 +43,7 @@ const TARGET_LIMIT = 4095;
 const RECORD_LIMIT = FIXED_BYTES + NAME_LIMIT + TARGET_LIMIT;
 
 /** One record as bytes. Throws a plain `Error` for an entry that the coding cannot carry. */
-export function encodeEntry(entry: GuestEntry): Uint8Array {
+export function encodeEntry(entry: FileInfo): Uint8Array {
   const target = entry.target ?? new Uint8Array();
   if (entry.name.length > NAME_LIMIT || target.length > TARGET_LIMIT) throw new Error("entry too long to encode");
   const body = FIXED_BYTES + entry.name.length + target.length;
@@ -69,10 +68,10 @@ export class EntryDecoder {
   #rest: Uint8Array = new Uint8Array();
 
   /** The records completed by `chunk`. Throws `Internal` at the first byte that breaks the coding. */
-  push(chunk: Uint8Array): GuestEntry[] {
+  push(chunk: Uint8Array): FileInfo[] {
     const bytes = this.#rest.length === 0 ? chunk : join(this.#rest, chunk);
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    const entries: GuestEntry[] = [];
+    const entries: FileInfo[] = [];
     let at = 0;
     while (bytes.length - at >= PREFIX_BYTES) {
       const body = view.getUint32(at, true);
@@ -91,7 +90,7 @@ export class EntryDecoder {
   }
 }
 
-function decodeRecord(bytes: Uint8Array, view: DataView, at: number, body: number): GuestEntry {
+function decodeRecord(bytes: Uint8Array, view: DataView, at: number, body: number): FileInfo {
   const type = TYPES[view.getUint8(at + 4)];
   const nameLength = view.getUint16(at + 6, true);
   const targetLength = view.getUint16(at + 36, true);

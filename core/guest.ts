@@ -1,4 +1,4 @@
-import type { ExitStatus, FileType, OutputStream } from "#core/sandbox.ts";
+import type { ExitStatus, OutputStream } from "#core/sandbox.ts";
 
 /**
  * The agent inside a sandbox, as the edge sees it: the same for containers and virtual machines.
@@ -90,15 +90,3 @@ export type TaskAction =
   | { readonly type: "mkdir"; readonly path: Uint8Array; readonly mode: number; readonly parents: boolean }
   /** `recursive` removes trees and never follows a link; without it only files and empty directories go. */
   | { readonly type: "remove"; readonly path: Uint8Array; readonly recursive: boolean };
-
-/** One entry as `list` and `stat` report it. */
-export interface GuestEntry {
-  readonly name: Uint8Array;
-  readonly type: FileType;
-  readonly mode: number;
-  readonly uid: number;
-  readonly gid: number;
-  readonly size: number;
-  readonly mtimeMs: number;
-  readonly target: Uint8Array | undefined;
-}

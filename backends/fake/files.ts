@@ -1,5 +1,5 @@
 import { constants } from "node:os";
-import type { GuestEntry } from "#core/guest.ts";
+import type { FileInfo } from "#core/sandbox.ts";
 
 interface FakeFile {
   readonly mode: number;
@@ -45,13 +45,13 @@ export class FakeFiles {
     if (old !== undefined && old.bytes === undefined) throw new Errno("EISDIR");
   }
 
-  list(path: Uint8Array): GuestEntry[] {
+  list(path: Uint8Array): FileInfo[] {
     const dir = key(path);
     if (this.#get(dir).bytes !== undefined) throw new Errno("ENOTDIR");
     return this.#children(dir).map((child) => this.#entry(child));
   }
 
-  stat(path: Uint8Array): GuestEntry {
+  stat(path: Uint8Array): FileInfo {
     this.#get(key(path));
     return this.#entry(key(path));
   }
@@ -99,7 +99,7 @@ export class FakeFiles {
     );
   }
 
-  #entry(path: string): GuestEntry {
+  #entry(path: string): FileInfo {
     const { mode, bytes } = this.#get(path);
     return {
       name: Buffer.from(path.slice(path.lastIndexOf("/") + 1), "latin1"),

@@ -6,7 +6,8 @@ import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { EntryDecoder } from "#core/entries.ts";
-import type { GuestEntry, GuestLink, TaskAction } from "#core/guest.ts";
+import type { GuestLink, TaskAction } from "#core/guest.ts";
+import type { FileInfo } from "#core/sandbox.ts";
 import { EXEC_DEFAULTS, forEachBuild, nextNumber, Recorder, type RunOptions, run, TestAgent } from "./testing.ts";
 
 const { EACCES, EBUSY, ECANCELED, EEXIST, EFBIG, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTEMPTY } =
@@ -45,7 +46,7 @@ class Place implements AsyncDisposable {
     return (await this.act(action, options)).code;
   }
 
-  async entries(action: TaskAction): Promise<GuestEntry[]> {
+  async entries(action: TaskAction): Promise<FileInfo[]> {
     const { code, bytes } = await this.act(action);
     assert.equal(code, 0);
     const decoder = new EntryDecoder();

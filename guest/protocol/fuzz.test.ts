@@ -10,7 +10,8 @@ const ROOT = join(import.meta.dirname, "../..");
 test("the agent's parsers stand every input the fuzzer has found, and 100,000 new ones", (t) => {
   if (spawnSync("clang", ["--version"]).status !== 0)
     return t.skip("no clang on this machine to build the fuzzer with");
-  const built = spawnSync("make", ["-s", "-C", join(ROOT, "guest/agent"), "fuzz"], { encoding: "utf8" });
+  const sources = join(ROOT, "guest/agent");
+  const built = spawnSync("flock", [sources, "make", "-s", "-C", sources, "fuzz"], { encoding: "utf8" });
   assert.equal(built.status, 0, built.stderr);
   const found = mkdtempSync(join(tmpdir(), "dsec-fuzz-"));
   try {

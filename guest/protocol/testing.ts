@@ -17,9 +17,10 @@ export const AGENT_BUILDS = { static: join(BUILD, "dsec-agent"), asan: join(BUIL
 /** Which of the two. */
 export type AgentBuild = keyof typeof AGENT_BUILDS;
 
-/** Builds what the tests run; nothing happens when it is up to date. */
+/** Builds what the tests run; nothing happens when it is up to date. Test files run at once, so one builds and the others wait. */
 export function buildAgents(): void {
-  execFileSync("make", ["-s", "-C", join(ROOT, "guest/agent"), "test"], { stdio: ["ignore", "inherit", "inherit"] });
+  const sources = join(ROOT, "guest/agent");
+  execFileSync("flock", [sources, "make", "-s", "-C", sources, "test"], { stdio: ["ignore", "inherit", "inherit"] });
 }
 
 /** How an agent is started. */
