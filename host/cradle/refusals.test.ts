@@ -51,7 +51,7 @@ describe("a create that fails leaves nothing, wherever it stops", () => {
     ["a layer that cannot be shifted", (r) => ({ ...r, layers: ["/proc"] }), "Internal", /shift the ids/],
     ["an upper that is missing", (r) => ({ ...r, upperDir: `${r.upperDir}x` }), "Internal", /: upper: ENOENT/],
     ["a work directory that is missing", (r) => ({ ...r, workDir: `${r.workDir}x` }), "Internal", /workdir: ENOENT/],
-    ["a work directory on another mount", (r) => ({ ...r, workDir: "/proc" }), "Internal", /workdir|overlay/],
+    ["a work directory on another mount", (r) => ({ ...r, workDir: "/proc/sys" }), "Internal", /workdir|overlay/],
     ["a socket in no directory", (r) => ({ ...r, socketPath: "/no/dir/agent.sock" }), "Internal", /: socket: .*ENOENT/],
   ];
   for (const [name, change, kind, stage] of cases) {
