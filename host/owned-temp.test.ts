@@ -42,14 +42,16 @@ test("a sweep removes what a dead process left, and nothing of another name, kin
 test("a sweep leaves what somebody still writes to the next one", async () => {
   const dir = join(root, "own-written");
   mkdirSync(dir);
-  const writer = spawn("sh", ["-c", `while :; do mkdir -p ${dir}/a/b && : > ${dir}/a/b/c; done`], {
+  // Not `:` to make the file: where that fails, a shell ends.
+  const writer = spawn("sh", ["-c", `while :; do mkdir -p ${dir}/a/b && true > ${dir}/a/b/c; done`], {
     stdio: ["ignore", "pipe", "ignore"],
   });
   writer.stdout.resume();
+  const closed = once(writer, "close");
   await sweepOwnedTemps(root, "own-");
   writer.kill("SIGKILL");
   // Its children hold the pipe: all of them have ended then.
-  await once(writer, "close");
+  await closed;
   await sweepOwnedTemps(root, "own-");
   assert.equal(existsSync(dir), false);
 });
