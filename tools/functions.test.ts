@@ -31,7 +31,11 @@ describe("functionsOf TypeScript", () => {
     ["no catch clause", "try {\n} catch (error) {\n}", []],
     ["no conditional expression", "const a = f() ? g() : { b: 1 };", []],
     ["no braces in strings and comments", 'f("() => {"); // () => {', []],
-    ["calls by names that every object has", "function f() {\n  a.toString();\n}\nfunction g() {\n}", ["f 1 3", "g 4 2"]],
+    [
+      "calls by names that every object has",
+      "function f() {\n  a.toString();\n}\nfunction g() {\n}",
+      ["f 1 3", "g 4 2"],
+    ],
     ["an overload only once", "function f(a: 1): void;\nfunction f(a: 2): void {\n}", ["f 2 2"]],
     [
       "describe as a suite",
