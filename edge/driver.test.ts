@@ -30,6 +30,9 @@ const step = fc.oneof(
 /** What an operation may end with, whatever happened around it. */
 const EXPECTED = new Set(["NotFound", "FailedPrecondition", "SandboxLost", "Unavailable", "Cancelled", "Internal"]);
 
+/** No sequence takes more than a fraction of this: one that does waits for what never comes. */
+const HANG_MS = 20_000;
+
 test("random verbs, deaths, failures and crashes end in a state that agrees with the node", async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 40 }), async (steps) => {
@@ -68,8 +71,30 @@ test("random verbs, deaths, failures and crashes end in a state that agrees with
       await settle(rig);
       await check(rig);
     }),
-    { numRuns: 120 },
+    { numRuns: 120, timeout: HANG_MS },
   );
+});
+
+test("a create of an id under removal tries the removal again when it failed", { timeout: HANG_MS }, async () => {
+  const failures: FakeMoment[] = ["created", "destroy"];
+  const script = (moment: FakeMoment) => {
+    const at = failures.indexOf(moment);
+    if (at >= 0) throw new SandboxError("Internal", `sabotage at ${failures.splice(at, 1)}`);
+  };
+  await using rig = await Rig.open({ script });
+  const spec = aFakeSpec();
+  await assert.rejects(rig.edge.create(spec, never), { kind: "Internal" });
+  assert.equal((await rig.edge.create(spec, never)).state, "ready");
+});
+
+test("a create of an id under removal ends when the edge stops", { timeout: HANG_MS }, async () => {
+  await using rig = await Rig.open({});
+  const spec = aFakeSpec();
+  await rig.edge.create(spec, never);
+  const removed = rig.edge.destroy(spec.id, never);
+  const again = rig.edge.create(spec, never);
+  await rig.crash();
+  await Promise.allSettled([removed, again]);
 });
 
 async function runAndCheck(rig: Rig, id: SandboxId): Promise<void> {

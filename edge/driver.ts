@@ -47,7 +47,6 @@ export class SandboxDriver {
   readonly #queue = new OperationQueue();
   readonly #lifetime: LifetimeWatch;
   readonly #created = Promise.withResolvers<void>();
-  readonly #gone = Promise.withResolvers<void>();
   /** Aborts the bring-up and every wait for the agent once the sandbox is on its way out. */
   readonly #leaving = new AbortController();
   #row: SandboxRow;
@@ -141,11 +140,6 @@ export class SandboxDriver {
       this.#leaving.abort(new SandboxError(kind, `the sandbox was destroyed: ${reason}`));
     }
     await this.#queue.run("verb", () => this.#tearDown());
-  }
-
-  /** Resolves when the sandbox is gone. */
-  get gone(): Promise<void> {
-    return this.#gone.promise;
   }
 
   /** Moves the time limits; they are in force and recorded when it returns. */
@@ -347,7 +341,6 @@ export class SandboxDriver {
     this.#change("destroyed");
     admission.release(this.held, this.slot);
     this.#parts.gone(id);
-    this.#gone.resolve();
   }
 
   #removeSoon(reason: string): void {

@@ -150,7 +150,8 @@ export class Edge implements Node {
     validateSandbox(spec, this.#options.config.edge);
     for (let known = this.#drivers.get(spec.id); known !== undefined; known = this.#drivers.get(spec.id)) {
       // The id may be used again once nothing is left under it.
-      if (known.state === "destroying") await abortable(known.gone, signal);
+      // Its removal is joined, not only waited for: one that fails is told to this caller, too.
+      if (known.state === "destroying") await abortable(known.destroy("its id is asked for again"), signal);
       else return this.#join(known, spec, signal);
       this.#enter(signal);
     }
