@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type IncomingMessage, request } from "node:http";
 import { after, before, describe, test } from "node:test";
 import type { Sandbox } from "#sdk";
 import type { TestNode } from "../support/node.ts";
@@ -68,8 +70,16 @@ describe("the API refuses a body", () => {
     }
   });
 
+  // Announced, not sent: a server may hang up on a sender in the middle, who then never sees the answer.
   test("that is larger than any request", async () => {
-    const { kind, status } = await send("POST", "/v1/sandboxes", `{"base":"${"x".repeat(64 << 20)}"}`);
-    assert.deepEqual([status, kind], [413, "TooLarge"]);
+    const headers = { authorization: `Bearer ${node.token}`, "content-type": "application/json" };
+    const options = { method: "POST", headers: { ...headers, "content-length": 64 << 20 } };
+    const call = request(new URL("/v1/sandboxes", node.url), options);
+    call.on("error", () => undefined);
+    call.flushHeaders();
+    const [reply] = (await once(call, "response")) as [IncomingMessage];
+    const { error } = JSON.parse(Buffer.concat(await reply.toArray()).toString());
+    call.destroy();
+    assert.deepEqual([reply.statusCode, error.kind], [413, "TooLarge"]);
   });
 });
