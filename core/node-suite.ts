@@ -267,7 +267,8 @@ function files(ready: Ready): void {
   });
 }
 
-function aCommand(argv: CommandSpec["argv"], changes: Partial<CommandSpec>): CommandSpec {
+/** A command as most tests want it. */
+export function aCommand(argv: CommandSpec["argv"], changes: Partial<CommandSpec> = {}): CommandSpec {
   return {
     argv,
     env: {},

@@ -6,7 +6,8 @@ import { pattern } from "#backends/fake/programs.ts";
 import { aFakeSpec } from "#backends/fake/spec.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
-import { aCommand, never, Rig, run, start, until } from "./test-support/rig.ts";
+import { aCommand } from "#core/node-suite.ts";
+import { never, Rig, run, start, until } from "./test-support/rig.ts";
 
 async function open(options: Parameters<typeof Rig.open>[0] = {}): Promise<{ rig: Rig; id: SandboxId }> {
   const rig = await Rig.open(options);

@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { aFakeSpec } from "#backends/fake/spec.ts";
 import { parseEdgeId } from "#core/ids.ts";
+import { aCommand } from "#core/node-suite.ts";
 import { DEFAULT_RESOURCES, type LayerDigest, type SandboxSpec } from "#core/sandbox.ts";
 import { validateCommand, validateLifetime, validatePath, validateSandbox } from "#edge/validate.ts";
-import { aCommand } from "./test-support/rig.ts";
 
 const edge = parseEdgeId("fake");
 

@@ -7,6 +7,7 @@ import { FakeHost } from "#backends/fake/host.ts";
 import { type Clock, systemClock } from "#core/clock.ts";
 import { parseEdgeId } from "#core/ids.ts";
 import type { CommandResult, RunWait } from "#core/node.ts";
+import { aCommand } from "#core/node-suite.ts";
 import type { CommandSpec } from "#core/sandbox.ts";
 import { EDGE_DEFAULTS, type EdgeConfig } from "#edge/config.ts";
 import { type Edge, openEdge } from "#edge/edge.ts";
@@ -91,21 +92,6 @@ export class Rig implements AsyncDisposable {
     await this.#edge?.close({ keepSandboxes: false });
     for (const dir of this.#dirs) rmSync(dir, { recursive: true, force: true });
   }
-}
-
-/** A command as most tests want it. */
-export function aCommand(argv: readonly string[], changes: Partial<CommandSpec> = {}): CommandSpec {
-  return {
-    argv,
-    env: {},
-    cwd: undefined,
-    user: undefined,
-    stdin: "none",
-    timeLimitMs: undefined,
-    outputCapBytes: undefined,
-    idempotencyKey: undefined,
-    ...changes,
-  };
 }
 
 /** Runs a command to its end. */
