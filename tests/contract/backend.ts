@@ -1,0 +1,9 @@
+import type { CreateSandbox, Sandbox } from "#sdk";
+import type { NodeOptions, TestNode } from "../support/node.ts";
+
+/** What the contract needs of a backend: nodes that run it, and sandboxes of its kind with a shell and the usual small tools. */
+export interface ContractBackend {
+  readonly name: string;
+  startNode(options?: NodeOptions): Promise<TestNode>;
+  create(node: TestNode, request?: Partial<CreateSandbox>): Promise<Sandbox>;
+}

@@ -1,0 +1,4 @@
+import { commandsContract } from "../commands.ts";
+import { CONTAINER } from "./backend.ts";
+
+commandsContract(CONTAINER);
