@@ -14,6 +14,7 @@ import { fileHandlers } from "./routes/files.ts";
 import { sandboxHandlers } from "./routes/sandboxes.ts";
 import { systemHandlers } from "./routes/system.ts";
 import { CallScope, untilAborted } from "./scope.ts";
+import { Upgrades } from "./upgrade.ts";
 import { validator } from "./validate.ts";
 
 /** A JSON body holds at most a command line, and Linux takes 6 MiB of those; base64 adds a third. */
@@ -39,8 +40,10 @@ declare module "fastify" {
 
 /** The HTTP server with every call of the API, not listening yet. */
 export function apiserver(services: Services): FastifyInstance {
+  const upgrades = new Upgrades(services, []);
   const app = Fastify({
     logger: false,
+    http: { shouldUpgradeCallback: upgrades.claims },
     bodyLimit: MAX_JSON_BYTES,
     forceCloseConnections: true,
     clientErrorHandler: (error, socket) => refuseUnreadable(error, socket),
@@ -58,6 +61,7 @@ export function apiserver(services: Services): FastifyInstance {
     });
   });
   app.server.on("connection", (socket) => socket.setKeepAlive(true, 30_000));
+  upgrades.attach(app);
   void app.register(async (scope) => addRoutes(scope, services, "json"));
   void app.register(async (scope) => addRoutes(scope, services, "bytes"));
   return app;
