@@ -52,7 +52,7 @@ export class Creator {
     const hash = requestHash(request);
     const known = await this.#options.keys.find(key, hash);
     if (known !== undefined && known.record.spec === undefined) return this.#made(known, wish.signal);
-    return this.#planned(wish, (unnamed) => this.#underKey(wish, unnamed, key, hash));
+    return this.#planned(wish, (unnamed) => this.#underKey(wish, unnamed, { key, hash, known }));
   }
 
   /** Layers of creates under way: no sandbox names them yet, and no collection may take them. */
@@ -98,12 +98,15 @@ export class Creator {
     throw noRoom(refusal);
   }
 
-  async #underKey(wish: Wish, unnamed: Plan, key: string, hash: string): Promise<SandboxInfo> {
-    const { keys } = this.#options;
+  async #underKey(
+    wish: Wish,
+    unnamed: Plan,
+    found: { readonly key: string; readonly hash: string; readonly known: KeyEntry | undefined },
+  ): Promise<SandboxInfo> {
+    const { key, hash } = found;
     const edges = this.#ranked(unnamed)[Symbol.iterator]();
     let refusal: SandboxError | undefined;
-    for (;;) {
-      const known = await keys.find(key, hash);
+    for (let { known } = found; ; known = await this.#options.keys.find(key, hash)) {
       const mine = known ?? (await this.#claimNext(edges, unnamed, { key, hash, over: undefined, refusal }));
       if (mine === undefined) continue;
       if (mine.record.spec === undefined) return this.#made(mine, wish.signal);
@@ -142,7 +145,7 @@ export class Creator {
   ): Promise<SandboxInfo | SandboxError> {
     try {
       const info = await this.#tryOn(edgeOf(spec.id), spec, signal);
-      if (!(info instanceof SandboxError)) await this.#options.keys.settle(key, entry);
+      if (!(info instanceof SandboxError)) this.#settleLater(key, entry);
       return info;
     } catch (error) {
       // A refusal stands; after anything else the next try under the key goes on where this one stopped.
@@ -150,6 +153,11 @@ export class Creator {
       if (retry === "never" && kind !== "Cancelled") await this.#options.keys.release(key, entry);
       throw error;
     }
+  }
+
+  /** After the answer, which need not wait: as long as the create counts as under way, a repeat joins it and finds it done. */
+  #settleLater(key: string, entry: KeyEntry): void {
+    setImmediate(() => void this.#options.keys.settle(key, entry).catch(() => undefined));
   }
 
   /** The refusal itself when the node has no room. */
