@@ -29,4 +29,5 @@ export { Health, WhoAmI } from "./identity.ts";
 export { NodeList, NodeView, ResourceCountView, ResourceList } from "./nodes.ts";
 export { type BodyOf, OPERATIONS, type Operation, type OperationName, type QueryOf } from "./operations.ts";
 export { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
+export { UsageEvent, UsageQuery, UsageView } from "./usage.ts";
 export { Environment, Labels, MAX_DURATION_MS, TextOrBytes } from "./values.ts";

@@ -24,6 +24,7 @@ import {
 import { Health, WhoAmI } from "./identity.ts";
 import { NodeList, ResourceList } from "./nodes.ts";
 import { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
+import { UsageEvent, UsageQuery, UsageView } from "./usage.ts";
 
 /** One call of the API: everything but what it does. The server, its OpenAPI and the docs are made from this table. */
 export interface Operation {
@@ -105,6 +106,16 @@ export const OPERATIONS = {
     path: SANDBOX,
     summary: "Remove it, in any state and more than once; answers when nothing of it is left.",
     status: 204,
+  },
+  sandboxUsage: { ...BASE, method: "GET", path: `${SANDBOX}/usage`, summary: "What it uses now.", reply: UsageView },
+  followUsage: {
+    ...BASE,
+    method: "GET",
+    path: `${SANDBOX}/usage/stream`,
+    summary: "What it uses, again and again until it is removed.",
+    query: UsageQuery,
+    reply: { line: UsageEvent },
+    streams: true,
   },
 
   startCommand: {

@@ -1,6 +1,7 @@
 import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { BackendKind, SandboxSpec } from "#core/sandbox.ts";
+import type { Usage } from "#core/usage.ts";
 
 /**
  * Runs sandboxes of one kind on one node. Calls for one sandbox never overlap; calls for two may.
@@ -26,6 +27,7 @@ export interface Backend extends AsyncDisposable {
   kill(id: SandboxId): Promise<void>;
   /** Removes everything that carries the id. Safe in every state, without a handle, and safe twice. */
   destroy(id: SandboxId): Promise<void>;
+  /** Zeros for a sandbox that is gone. */
   usage(handle: Handle): Promise<Usage>;
   /** What really exists on the node, by resource class: ids found, of live and dead sandboxes alike. */
   inventory(): Promise<Inventory>;
@@ -43,16 +45,6 @@ export interface Handle {
   readonly id: SandboxId;
   /** JSON that only the backend reads. */
   readonly opaque: Readonly<Record<string, unknown>>;
-}
-
-/** What a sandbox takes from its node, counted from its creation. */
-export interface Usage {
-  readonly cpuMs: number;
-  readonly memoryBytes: number;
-  readonly memoryPeakBytes: number;
-  /** Processes of the sandbox killed because it had no memory left, since creation. */
-  readonly oomKills: number;
-  readonly pids: number;
 }
 
 /** The classes of things a sandbox may leave behind. */

@@ -13,6 +13,7 @@ import type {
   RunWait,
   SandboxFilter,
   StdinWrite,
+  UsageRead,
 } from "#core/node.ts";
 import {
   decodeBytes,
@@ -28,6 +29,7 @@ import type { Payload } from "#core/rpc/frames.ts";
 import { type RpcOptions, RpcPeer } from "#core/rpc/peer.ts";
 import type { FrameTransport } from "#core/rpc/transport.ts";
 import type { CommandInfo, CommandSpec, FileInfo, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
+import type { SandboxUsage } from "#core/usage.ts";
 
 /**
  * A node at the other end of a connection. Indistinguishable from the node itself, but for `Unavailable` when the connection
@@ -73,6 +75,10 @@ export class RemoteNode implements Node, Disposable {
     return this.#call("destroy", [id], signal);
   }
 
+  usage(id: SandboxId, read: UsageRead, signal: AbortSignal): AsyncIterable<SandboxUsage> {
+    return this.#values("usage", [id, read], signal);
+  }
+
   async startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult> {
     return decodeResult(await this.#peer.call("startCommand", encodeValue([id, spec, wait]), { signal }));
   }
@@ -116,9 +122,8 @@ export class RemoteNode implements Node, Disposable {
     return decodeValue(await this.#upload("writeFile", [id, write], bytes, signal));
   }
 
-  async *listFiles(id: SandboxId, target: FileTarget, signal: AbortSignal): AsyncGenerator<FileInfo, void, undefined> {
-    const items = this.#peer.stream("listFiles", encodeValue([id, target]), { signal });
-    for await (const item of items) yield decodeValue<FileInfo>(item);
+  listFiles(id: SandboxId, target: FileTarget, signal: AbortSignal): AsyncIterable<FileInfo> {
+    return this.#values("listFiles", [id, target], signal);
   }
 
   stat(id: SandboxId, target: FileTarget, signal: AbortSignal): Promise<FileInfo> {
@@ -143,6 +148,14 @@ export class RemoteNode implements Node, Disposable {
 
   async #call<T>(method: NodeMethod, args: readonly unknown[], signal: AbortSignal): Promise<T> {
     return decodeValue<T>(await this.#peer.call(method, encodeValue(args), { signal }));
+  }
+
+  async *#values<T>(
+    method: NodeMethod,
+    args: readonly unknown[],
+    signal: AbortSignal,
+  ): AsyncGenerator<T, void, undefined> {
+    for await (const item of this.#peer.stream(method, encodeValue(args), { signal })) yield decodeValue<T>(item);
   }
 
   #upload(

@@ -64,6 +64,18 @@ function sandboxes(rig: () => NodeRig, ready: Ready): void {
     await assert.rejects(node.create({ ...rig().spec(), id, user: "other" }, soon()), { kind: "AlreadyExists" });
   });
 
+  test("usage is one sample, or samples until the sandbox is removed", async () => {
+    const { node, id } = await ready();
+    const [once, ...more] = await Array.fromAsync(node.usage(id, { periodMs: undefined }, soon()));
+    assert.deepEqual([once?.id, once?.oomKills, more.length], [id, 0, 0]);
+    assert.equal(once?.limits.pids, rig().spec().resources.pids);
+    const watched = node.usage(id, { periodMs: 100 }, soon())[Symbol.asyncIterator]();
+    assert.equal((await watched.next()).value?.id, id);
+    await node.destroy(id, soon());
+    while ((await watched.next()).done !== true);
+    await assert.rejects(Array.fromAsync(node.usage(id, { periodMs: undefined }, soon())), { kind: "NotFound" });
+  });
+
   test("extend moves the limits and shows them", async () => {
     const { node, id } = await ready();
     const info = await node.extend(id, { idleTimeoutMs: 60_000, maxLifetimeMs: 120_000 }, soon());

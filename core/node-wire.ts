@@ -14,6 +14,7 @@ export const NODE_METHODS = {
   list: "call",
   extend: "call",
   destroy: "call",
+  usage: "download",
   startCommand: "call",
   listCommands: "call",
   waitCommand: "call",

@@ -10,6 +10,7 @@ import type {
   SandboxInfo,
   SandboxSpec,
 } from "#core/sandbox.ts";
+import type { SandboxUsage } from "#core/usage.ts";
 
 /**
  * The node API: what a control plane may ask of an edge. The edge implements it, `edge/server.ts` serves it over a framed
@@ -28,6 +29,8 @@ export interface Node {
   extend(id: SandboxId, lifetime: Lifetime, signal: AbortSignal): Promise<SandboxInfo>;
   /** Resolves when nothing of it is left. Succeeds in every state, for unknown ids too. */
   destroy(id: SandboxId, signal: AbortSignal): Promise<void>;
+  /** What a ready sandbox uses: once, or again and again until it is removed. */
+  usage(id: SandboxId, read: UsageRead, signal: AbortSignal): AsyncIterable<SandboxUsage>;
 
   /** Starts a command; waits up to `waitMs` for its end and then returns with its first output, to save short commands a call. */
   startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult>;
@@ -93,6 +96,11 @@ export interface NodeAmounts {
 export interface SandboxFilter {
   readonly project?: string;
   readonly labels?: Readonly<Record<string, string>>;
+}
+
+/** How often to sample; `undefined`: once. Sampling counts as no use of the sandbox: it may become idle meanwhile. */
+export interface UsageRead {
+  readonly periodMs: number | undefined;
 }
 
 /** How long the start of a command may wait for its end, and what may come back with it. */

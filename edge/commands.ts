@@ -63,6 +63,11 @@ export class Commands {
     return this.#busy.size;
   }
 
+  /** Those whose record is kept. */
+  get recorded(): number {
+    return this.#recorded;
+  }
+
   /** A number for a task that the agent has not seen yet. */
   nextNumber(): number {
     this.#lastNumber += 1;

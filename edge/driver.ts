@@ -19,6 +19,7 @@ import { OperationQueue } from "#edge/queue.ts";
 import { type Reached, reachAgent } from "#edge/reach.ts";
 import type { SandboxRow, SandboxRows } from "#edge/sandbox-rows.ts";
 import type { Timers } from "#edge/timers.ts";
+import { sampleUsage, type UsageHost } from "#edge/usage.ts";
 
 /** After a failed removal, until the next attempt. */
 const REMOVE_AGAIN_MS = 5_000;
@@ -170,6 +171,15 @@ export class SandboxDriver {
         this.#row = { ...this.#row, lastActivityAtMs: this.#parts.clock.now() };
       },
     };
+  }
+
+  /** What a reader of its usage needs. */
+  watched(signal: AbortSignal): UsageHost {
+    const sample = () => {
+      admit("use", this.state, this.#row.reason);
+      return sampleUsage(this.#backend, { ...this.#row, commands: this.commands }, this.#parts.clock.now());
+    };
+    return { clock: this.#parts.clock, signal, leaving: this.#leaving.signal, sample };
   }
 
   /** Takes up the sandbox where an earlier edge left it. Resolves when it is ready, failed or gone. */

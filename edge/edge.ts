@@ -17,6 +17,7 @@ import type {
   RunWait,
   SandboxFilter,
   StdinWrite,
+  UsageRead,
 } from "#core/node.ts";
 import { canonical } from "#core/pack.ts";
 import type {
@@ -28,6 +29,7 @@ import type {
   SandboxInfo,
   SandboxSpec,
 } from "#core/sandbox.ts";
+import type { SandboxUsage } from "#core/usage.ts";
 import { abortable } from "#edge/abort.ts";
 import { Admission } from "#edge/admission.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
@@ -42,6 +44,7 @@ import { SandboxRows } from "#edge/sandbox-rows.ts";
 import { signalNumber } from "#edge/signals.ts";
 import { writeStdin } from "#edge/stdin.ts";
 import { Timers } from "#edge/timers.ts";
+import { readUsage } from "#edge/usage.ts";
 import { validateCommand, validateLifetime, validateSandbox } from "#edge/validate.ts";
 import { waitAtMost } from "#edge/wait.ts";
 
@@ -184,6 +187,11 @@ export class Edge implements Node {
     this.#enter(signal);
     const driver = this.#drivers.get(id);
     if (driver !== undefined) await abortable(driver.destroy("asked for"), signal);
+  }
+
+  async *usage(id: SandboxId, read: UsageRead, signal: AbortSignal): AsyncGenerator<SandboxUsage, void, undefined> {
+    this.#enter(signal);
+    yield* readUsage(read, this.#driver(id).watched(signal));
   }
 
   async startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult> {

@@ -46,6 +46,7 @@ const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
   list: (node, args, { signal }) => value(node.list(fields(args[0]), signal)),
   extend: (node, args, { signal }) => value(node.extend(sandbox(args), fields(args[1]), signal)),
   destroy: (node, args, { signal }) => value(node.destroy(sandbox(args), signal)),
+  usage: (node, args, { signal }) => values(node.usage(sandbox(args), fields(args[1]), signal)),
   startCommand: async (node, args, { signal }) =>
     encodeResult(await node.startCommand(sandbox(args), fields(args[1]), fields(args[2]), signal)),
   listCommands: (node, args, { signal }) => value(node.listCommands(sandbox(args), signal)),

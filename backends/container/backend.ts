@@ -1,16 +1,18 @@
-import type { Backend, Handle, Inventory, Place, Usage } from "#core/backend.ts";
+import type { Backend, Handle, Inventory, Place } from "#core/backend.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { EdgeId, SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
+import type { Usage } from "#core/usage.ts";
 import { connectUnix } from "#guest/protocol/link.ts";
 import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
+import { networkOf, processIo } from "#host/sys/counters.ts";
 import { processStartTicks } from "#host/sys/process.ts";
 import { openVolume, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerStore } from "#images/store.ts";
 import { awaitEarlierLauncher, endAgent, findAgents } from "./agents.ts";
-import { checkSpec, diskLimitBytes, type Enforcement, limitsOf } from "./check.ts";
+import { checkSpec, diskLimitBytes, type Enforcement, HELPER_PIDS, limitsOf } from "./check.ts";
 import type { ContainerConfig } from "./config.ts";
 import { type AgentProcess, agentOf, handleOf, isAlive } from "./handle.ts";
 import { checkIdRanges, uidBaseOf } from "./id-ranges.ts";
@@ -145,7 +147,18 @@ class ContainerBackend implements Backend {
   }
 
   async usage(handle: Handle): Promise<Usage> {
-    return this.#parts.cgroups.usage(handle.id);
+    const { cgroups, volume } = this.#parts;
+    const counted = cgroups.usage(handle.id);
+    const agent = agentOf(handle);
+    const init = agent !== undefined && isAlive(agent) ? [agent.pid] : [];
+    return {
+      ...counted,
+      pids: Math.max(0, counted.pids - HELPER_PIDS),
+      diskBytes: volume.usage(handle.id),
+      // What has ended was waited for by the agent at last, which thereby took over its count.
+      io: processIo([...init, ...cgroups.processes(handle.id)]),
+      network: init[0] === undefined ? undefined : networkOf(init[0]),
+    };
   }
 
   async inventory(): Promise<Inventory> {

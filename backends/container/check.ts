@@ -10,7 +10,7 @@ const MIB = 1024 * 1024;
 const LEAST_MEMORY_MIB = 6;
 
 /** The agent's helper that starts commands lives inside the sandbox's limits, and is none of its processes. */
-const HELPER_PIDS = 1;
+export const HELPER_PIDS = 1;
 
 const HOSTNAME = /^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,62}[a-zA-Z0-9])?$/;
 

@@ -83,7 +83,7 @@ describe("a container", () => {
     const { stdout } = await inSandbox(hog, { resources: { ...SMALL, memoryMiB: 32, cpus: 2 } }, async (handle) => {
       const usage = await backend.usage(handle);
       assert.ok(usage.oomKills >= 1, `oom kills ${usage.oomKills}`);
-      assert.ok(usage.memoryPeakBytes <= 32 << 20);
+      assert.ok(usage.memory.peakBytes <= 32 << 20);
       const link = await backend.connect(handle, soon());
       assert.deepEqual(await run(link, ["echo", "still"]), { stdout: "still\n", code: 0 });
       link.close();
@@ -115,7 +115,7 @@ describe("a container", () => {
     const started = performance.now();
     let cpuMs = 0;
     await inSandbox(line, { resources: { ...SMALL, cpus: 0.2 } }, async (handle) => {
-      cpuMs = (await backend.usage(handle)).cpuMs;
+      cpuMs = (await backend.usage(handle)).cpu.totalMs;
     });
     const wallMs = performance.now() - started;
     assert.ok(cpuMs > 20 && cpuMs < 0.3 * wallMs + 60, `${cpuMs} ms of processor in ${wallMs} ms`);

@@ -1,8 +1,9 @@
-import type { Backend, Footprint, Handle, Inventory, Place, Usage } from "#core/backend.ts";
+import type { Backend, Footprint, Handle, Inventory, Place } from "#core/backend.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
+import type { Usage } from "#core/usage.ts";
 import { FAKE_DEFAULTS, type FakeConfig, type FakeMoment } from "./config.ts";
 import { bootOf, handleOf } from "./handle.ts";
 import { type FakeHost, FakeSandbox } from "./host.ts";
@@ -77,7 +78,15 @@ class FakeBackend implements Backend {
     await this.#moment("usage", handle.id);
     const sandbox = this.#named(handle);
     const pids = sandbox === undefined ? 0 : 1 + [...sandbox.tasks.values()].filter((task) => !task.hasEnded).length;
-    return { cpuMs: 0, memoryBytes: 0, memoryPeakBytes: 0, oomKills: sandbox?.oomKills ?? 0, pids };
+    return {
+      cpu: { totalMs: 0, userMs: 0, systemMs: 0, throttledMs: 0 },
+      memory: { bytes: 0, peakBytes: 0, swapBytes: 0 },
+      oomKills: sandbox?.oomKills ?? 0,
+      pids,
+      diskBytes: undefined,
+      io: undefined,
+      network: undefined,
+    };
   }
 
   async inventory(): Promise<Inventory> {

@@ -145,6 +145,15 @@ function addLookingCommands(program: Command, parts: ProgramParts, finish: Finis
       const { cp } = await import("./commands/cp.ts");
       finish(await cp(contextOf(parts, command), from, to));
     });
+  subcommand(program, "top", "show what sandboxes use")
+    .argument("[id...]", "sandboxes; every one of the project unless given")
+    .option("--label <name=value>", "only those with the label", pair("--label"))
+    .option("--interval <time>", "look so often; 2s unless given", timeMs("--interval"))
+    .option("--once", "look once")
+    .action(async (ids: string[], options, command: Command) => {
+      const { top } = await import("./commands/top.ts");
+      finish(await top(contextOf(parts, command), ids, options));
+    });
   subcommand(program, "status", "show nodes and what exists on them").action(async (_options, command: Command) => {
     const { status } = await import("./commands/status.ts");
     finish(await status(contextOf(parts, command)));

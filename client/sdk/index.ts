@@ -13,6 +13,7 @@ export type {
   Retry,
   SandboxPatch,
   SandboxView,
+  UsageView,
   WhoAmI,
 } from "#api/index.ts";
 export { Artifacts, type BuildOptions, type ImportOptions } from "./artifacts.ts";
@@ -36,3 +37,4 @@ export { Result } from "./result.ts";
 export { type CommandLine, type RunOptions, Sandbox, type StartOptions } from "./sandbox.ts";
 export { type CreateOptions, type ListOptions, Sandboxes } from "./sandboxes.ts";
 export type { Transport, TransportReply, TransportRequest } from "./transport.ts";
+export type { UsageOptions } from "./usage.ts";

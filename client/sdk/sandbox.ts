@@ -1,10 +1,11 @@
 import { randomUUID } from "node:crypto";
-import type { CommandReply, CommandView, SandboxPatch, SandboxView, StartCommand } from "#api/index.ts";
+import type { CommandReply, CommandView, SandboxPatch, SandboxView, StartCommand, UsageView } from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
 import { Command, hasEnded, WAIT_MS } from "./command.ts";
 import { Files } from "./files.ts";
 import { sandboxPath } from "./paths.ts";
 import { Result } from "./result.ts";
+import { followUsage, type UsageOptions } from "./usage.ts";
 
 /** Output of a short command that comes with the answer to its start. */
 const INLINE_BYTES = 256 * 1024;
@@ -97,6 +98,16 @@ export class Sandbox implements AsyncDisposable {
       path: `${this.#path}/commands`,
     });
     return reply.commands;
+  }
+
+  /** What it uses now, beside its limits. Throws `FailedPrecondition` unless it is ready. */
+  usage(options: CallOptions = {}): Promise<UsageView> {
+    return this.#caller.json({ ...options, method: "GET", path: `${this.#path}/usage` });
+  }
+
+  /** What it uses, again and again until it is removed. Breaking off the loop ends it on the server. */
+  usageStream(options: UsageOptions = {}): AsyncGenerator<UsageView> {
+    return followUsage(this.#caller, this.#path, options);
   }
 
   /** Moves its time limits. */

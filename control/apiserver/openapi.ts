@@ -40,6 +40,8 @@ const NAMES: ReadonlyMap<TSchema, string> = new Map<TSchema, string>([
   [api.ResourceList, "ResourceList"],
   [api.SandboxList, "SandboxList"],
   [api.SandboxPatch, "SandboxPatch"],
+  [api.UsageEvent, "UsageEvent"],
+  [api.UsageView, "UsageView"],
   [api.SandboxView, "SandboxView"],
   [api.SignalCommand, "SignalCommand"],
   [api.StartCommand, "StartCommand"],

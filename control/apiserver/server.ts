@@ -13,6 +13,7 @@ import { commandHandlers } from "./routes/commands.ts";
 import { fileHandlers } from "./routes/files.ts";
 import { sandboxHandlers } from "./routes/sandboxes.ts";
 import { systemHandlers } from "./routes/system.ts";
+import { usageHandlers } from "./routes/usage.ts";
 import { CallScope, untilAborted } from "./scope.ts";
 import { Upgrades } from "./upgrade.ts";
 import { validator } from "./validate.ts";
@@ -85,6 +86,7 @@ function handlersOf(services: Services): Handlers {
   return {
     ...systemHandlers(services),
     ...sandboxHandlers(services),
+    ...usageHandlers(services),
     ...commandHandlers(services),
     ...fileHandlers(services),
     ...artifactHandlers(services),

@@ -6,10 +6,12 @@ import type {
   NodeView,
   ResourceCountView,
   SandboxView,
+  UsageView,
 } from "#api/index.ts";
 import { edgeOf } from "#core/ids.ts";
 import type { CommandResult, ResourceCount } from "#core/node.ts";
 import type { CommandInfo, ExitStatus, FileInfo, SandboxInfo } from "#core/sandbox.ts";
+import type { SandboxUsage } from "#core/usage.ts";
 import type { ArtifactRecord } from "#images/catalogue.ts";
 import type { NodeSighting } from "../watcher/watcher.ts";
 import { base64, textOrBytes } from "./bytes.ts";
@@ -66,6 +68,11 @@ export function commandReply({ command, output }: CommandResult): CommandReply {
 /** A directory entry as the API shows it. */
 export function fileView({ name, target, ...info }: FileInfo): FileView {
   return { name: textOrBytes(name), ...info, ...(target === undefined ? {} : { target: textOrBytes(target) }) };
+}
+
+/** A sample of usage as the API shows it. */
+export function usageView({ limits, ...usage }: SandboxUsage): UsageView {
+  return { ...present(usage), limits: present(limits) };
 }
 
 /** An artifact as the API shows it. */

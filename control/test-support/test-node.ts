@@ -13,8 +13,10 @@ import type {
   RunWait,
   SandboxFilter,
   StdinWrite,
+  UsageRead,
 } from "#core/node.ts";
 import type { CommandInfo, CommandSpec, FileInfo, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
+import type { SandboxUsage } from "#core/usage.ts";
 import type { Log } from "../log.ts";
 
 /** A log that says nothing. */
@@ -41,6 +43,7 @@ export class TestNode implements Node {
   program: Program = { stdout: new Uint8Array(), code: 0 };
   chunks: (read: OutputRead, signal: AbortSignal) => AsyncIterable<OutputChunk> = async function* () {};
   content: (read: FileRead, signal: AbortSignal) => AsyncIterable<Uint8Array>;
+  samples: (read: UsageRead) => AsyncIterable<SandboxUsage> = async function* () {};
   entries: readonly FileInfo[] = [];
   size = { cpus: 64, memoryMiB: 65_536, sandboxes: 1000 };
   stdin = Buffer.alloc(0);
@@ -117,6 +120,12 @@ export class TestNode implements Node {
   async destroy(id: SandboxId, signal: AbortSignal): Promise<void> {
     await this.#enter("destroy", signal);
     this.sandboxes.delete(id);
+  }
+
+  async *usage(id: SandboxId, read: UsageRead, signal: AbortSignal): AsyncGenerator<SandboxUsage> {
+    await this.#enter(`usage ${read.periodMs}`, signal);
+    this.#sandbox(id);
+    yield* this.samples(read);
   }
 
   async startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult> {

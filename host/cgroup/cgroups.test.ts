@@ -81,12 +81,12 @@ describe("cgroups of this host", () => {
       await cgroups.remove(id);
     }
     assert.deepEqual(cgroups.usage("s1-unknown"), {
-      cpuMs: 0,
-      memoryBytes: 0,
-      memoryPeakBytes: 0,
+      cpu: { totalMs: 0, userMs: 0, systemMs: 0, throttledMs: 0 },
+      memory: { bytes: 0, peakBytes: 0, swapBytes: 0 },
       oomKills: 0,
       pids: 0,
     });
+    assert.deepEqual(cgroups.processes("s1-unknown"), []);
   });
 
   test("remove waits for processes that are dying", async () => {
@@ -115,8 +115,10 @@ describe("cgroups of this host", () => {
     assert.notEqual(code, 0);
     const usage = cgroups.usage("s1-a");
     assert.ok(usage.oomKills >= 1, `oom kills: ${usage.oomKills}`);
-    assert.ok(usage.memoryPeakBytes > 8 << 20 && usage.memoryPeakBytes <= 16 << 20, `peak ${usage.memoryPeakBytes}`);
-    assert.ok(usage.cpuMs > 0);
+    const { peakBytes } = usage.memory;
+    assert.ok(peakBytes > 8 << 20 && peakBytes <= 16 << 20, `peak ${peakBytes}`);
+    assert.ok(usage.cpu.totalMs > 0);
+    assert.ok(Math.abs(usage.cpu.userMs + usage.cpu.systemMs - usage.cpu.totalMs) < 1);
   });
 
   test("a process over the pids limit cannot fork", async () => {
@@ -201,16 +203,48 @@ describe("a v2 host, as a tree of plain files", () => {
 
   test("counters come from the v2 files", () => {
     const files: Record<string, string> = {
-      "/x/cpu.stat": "usage_usec 1500\nuser_usec 9\n",
+      "/x/cpu.stat": "usage_usec 1500\nuser_usec 900\nsystem_usec 600\nnr_throttled 2\nthrottled_usec 250\n",
       "/x/memory.current": "4096\n",
       "/x/memory.peak": "8192\n",
+      "/x/memory.swap.current": "1024\n",
       "/x/memory.events": "low 0\noom 3\noom_kill 2\n",
       "/x/pids.current": "5\n",
     };
     const trees: readonly NodeTree[] = [{ tree: layout.hierarchies[0], dir: "/x" }];
     assert.deepEqual(
       readUsage(trees, (file) => files[file] ?? ""),
-      { cpuMs: 1.5, memoryBytes: 4096, memoryPeakBytes: 8192, oomKills: 2, pids: 5 },
+      {
+        cpu: { totalMs: 1.5, userMs: 0.9, systemMs: 0.6, throttledMs: 0.25 },
+        memory: { bytes: 4096, peakBytes: 8192, swapBytes: 1024 },
+        oomKills: 2,
+        pids: 5,
+      },
+    );
+  });
+
+  test("counters of a host that has v1 alone come from its files", () => {
+    const files: Record<string, string> = {
+      "/c/cpuacct.usage": "3000000\n",
+      "/c/cpuacct.usage_user": "2000000\n",
+      "/c/cpuacct.usage_sys": "1000000\n",
+      "/c/cpu.stat": "nr_periods 9\nthrottled_time 7000000\n",
+      "/m/memory.usage_in_bytes": "4096\n",
+      "/m/memory.max_usage_in_bytes": "8192\n",
+      "/m/memory.memsw.usage_in_bytes": "6144\n",
+      "/m/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n",
+      "/p/pids.current": "3\n",
+    };
+    const v1 = (dir: string, controller: Controller): NodeTree => {
+      return { tree: { version: 1, mount: dir, controllers: new Set([controller]) }, dir };
+    };
+    assert.deepEqual(
+      readUsage([v1("/c", "cpu"), v1("/m", "memory"), v1("/p", "pids")], (file) => files[file] ?? ""),
+      {
+        cpu: { totalMs: 3, userMs: 2, systemMs: 1, throttledMs: 7 },
+        memory: { bytes: 4096, peakBytes: 8192, swapBytes: 2048 },
+        oomKills: 4,
+        pids: 3,
+      },
     );
   });
 });

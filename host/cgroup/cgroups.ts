@@ -40,6 +40,8 @@ export interface Cgroups extends AsyncDisposable {
   remove(id: string): Promise<void>;
   /** Zeros for what is not there. */
   usage(id: string): CgroupUsage;
+  /** Processes of a sandbox's cgroups; none for unknown ids. */
+  processes(id: string): readonly number[];
   /** Whether any process is in a sandbox's cgroups. */
   isPopulated(id: string): boolean;
   /** Ids that have a cgroup in any tree. */
@@ -116,6 +118,11 @@ class NodeCgroups implements Cgroups {
 
   usage(id: string): CgroupUsage {
     return readUsage(this.#dirs(id), readOrEmpty);
+  }
+
+  processes(id: string): readonly number[] {
+    const [first] = this.#dirs(id);
+    return first === undefined ? [] : processesOf(first.dir);
   }
 
   isPopulated(id: string): boolean {

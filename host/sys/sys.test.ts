@@ -15,6 +15,7 @@ import { tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { hasCode } from "#core/errors.ts";
+import { networkOf, processIo } from "#host/sys/counters.ts";
 import { tryFlock } from "#host/sys/flock.ts";
 import { ioctlRequest } from "#host/sys/ioctl.ts";
 import { errorCode, libcFunction, SystemError } from "#host/sys/libc.ts";
@@ -152,4 +153,27 @@ test("available memory is measured in MiB, and less than there is", () => {
   const availableMiB = availableMemoryMiB();
   assert.ok(Number.isSafeInteger(availableMiB) && availableMiB > 0);
   assert.ok(availableMiB < totalmem() / 1024 / 1024);
+});
+
+describe("counters of processes", () => {
+  test("a parent takes over what its children did", async () => {
+    const before = processIo([process.pid]);
+    assert.ok(before !== undefined);
+    const child = spawn("dd", ["if=/dev/zero", "of=/dev/null", "bs=1", "count=5000"], { stdio: "ignore" });
+    await once(child, "exit");
+    const after = processIo([process.pid]);
+    assert.ok((after?.writeCalls ?? 0) - before.writeCalls >= 5000);
+    assert.ok((after?.readCalls ?? 0) - before.readCalls >= 5000);
+  });
+
+  test("a process that is gone counts nothing", () => {
+    assert.equal(processIo([2 ** 22 + 1]), undefined);
+    assert.equal(networkOf(2 ** 22 + 1), undefined);
+    assert.deepEqual(Object.keys(networkOf(process.pid) ?? {}), [
+      "receivedBytes",
+      "receivedPackets",
+      "sentBytes",
+      "sentPackets",
+    ]);
+  });
 });

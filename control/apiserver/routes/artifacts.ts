@@ -3,10 +3,9 @@ import type { LayerDigest } from "#core/sandbox.ts";
 import { parseReference } from "#images/reference.ts";
 import { failureOf } from "../failure.ts";
 import type { Call, Handlers, Services } from "../handler.ts";
+import { JSON_LINES } from "../json-lines.ts";
 import { bodyOf, sendBytes } from "../stream.ts";
 import { artifactView } from "../views.ts";
-
-const LINES = "application/x-ndjson";
 
 type Names = "importArtifact" | "buildArtifact" | "listArtifacts" | "inspectArtifact" | "removeArtifact";
 
@@ -25,7 +24,7 @@ export function artifactHandlers(services: Services): Pick<Handlers, Names> {
 
     async buildArtifact(call) {
       parseReference(call.body.name);
-      await sendBytes(build(services, call), call.response, call.scope, LINES);
+      await sendBytes(build(services, call), call.response, call.scope, JSON_LINES);
     },
 
     async listArtifacts({ principal: { project } }) {

@@ -1,0 +1,4 @@
+import { usageContract } from "../usage.ts";
+import { CONTAINER } from "./backend.ts";
+
+usageContract(CONTAINER);

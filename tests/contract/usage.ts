@@ -1,0 +1,168 @@
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { DsecError, type UsageView } from "#sdk";
+import { dsec } from "../support/cli.ts";
+import type { TestNode } from "../support/node.ts";
+import { output, refused } from "../support/sandbox.ts";
+import type { ContractBackend } from "./backend.ts";
+
+const MIB = 1024 * 1024;
+const RESOURCES = { cpus: 0.5, memoryMiB: 64, pids: 50, diskMiB: 64 };
+
+/** What a sandbox uses can be asked and watched, and is what it did. */
+export function usageContract(backend: ContractBackend): void {
+  describe(`the usage of a ${backend.name}`, { timeout: 300_000 }, () => {
+    let node: TestNode;
+    before(async () => {
+      node = await backend.startNode();
+    });
+    after(() => node[Symbol.asyncDispose]());
+
+    counting(() => node, backend);
+    watching(() => node, backend);
+  });
+}
+
+function counting(node: () => TestNode, backend: ContractBackend): void {
+  const made = (resources = RESOURCES) => backend.create(node(), { resources });
+
+  test("stands beside its limits", async () => {
+    await using sandbox = await made();
+    const { id, limits, oomKills, commands } = await sandbox.usage();
+    assert.equal(id, sandbox.id);
+    assert.deepEqual(limits, { cpus: 0.5, memoryBytes: 64 * MIB, swapBytes: 0, pids: 50, diskBytes: 64 * MIB });
+    assert.deepEqual([oomKills, commands], [0, { running: 0, recorded: 0 }]);
+  });
+
+  test("counts processor time by kind, and how long the limit held it back", async () => {
+    await using sandbox = await made();
+    await sandbox.run("i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done");
+    const { cpu } = await sandbox.usage();
+    assert.ok(cpu.userMs > 0 && cpu.systemMs >= 0 && cpu.totalMs >= cpu.userMs, JSON.stringify(cpu));
+    assert.ok(cpu.throttledMs > 0, JSON.stringify(cpu));
+  });
+
+  test("counts memory with what is in /dev/shm, and keeps the peak", async () => {
+    await using sandbox = await made();
+    await output(sandbox, "dd if=/dev/zero of=/dev/shm/held bs=1048576 count=20 2>/dev/null");
+    const held = (await sandbox.usage()).memory;
+    assert.ok(held.bytes > 20 * MIB && held.bytes <= 64 * MIB, JSON.stringify(held));
+    await output(sandbox, "rm /dev/shm/held");
+    const freed = (await sandbox.usage()).memory;
+    assert.ok(freed.bytes < held.bytes && freed.peakBytes >= held.bytes, JSON.stringify(freed));
+  });
+
+  test("counts processes and commands, running and recorded", async () => {
+    await using sandbox = await made();
+    const command = await sandbox.start("sleep 600 & sleep 600 & wait");
+    await output(sandbox, "true");
+    await until(async () => (await sandbox.usage()).pids === 3);
+    assert.deepEqual((await sandbox.usage()).commands, { running: 1, recorded: 2 });
+    await command.signal("SIGKILL");
+    await command.wait();
+    await until(async () => (await sandbox.usage()).pids === 0);
+    assert.deepEqual((await sandbox.usage()).commands, { running: 0, recorded: 2 });
+  });
+
+  test("counts what is written, and gives it back when it is removed", async () => {
+    await using sandbox = await made();
+    const before = await sandbox.usage();
+    await output(sandbox, "dd if=/dev/urandom of=/big bs=1048576 count=16 2>/dev/null; sync");
+    const full = await sandbox.usage();
+    assert.ok((full.diskBytes ?? 0) - (before.diskBytes ?? 0) >= 16 * MIB, JSON.stringify([before, full]));
+    assert.ok((full.io?.writeBytes ?? 0) - (before.io?.writeBytes ?? 0) >= 16 * MIB, JSON.stringify(full.io));
+    assert.ok((full.io?.writeCalls ?? 0) >= 16, JSON.stringify(full.io));
+    await output(sandbox, "rm /big; sync");
+    await until(async () => ((await sandbox.usage()).diskBytes ?? 0) < (full.diskBytes ?? 0) - 15 * MIB);
+  });
+
+  test("counts what went through its network, and nobody else's", async () => {
+    await using sandbox = await made();
+    await using other = await made();
+    await output(sandbox, "ping -c 3 127.0.0.1");
+    const { network } = await sandbox.usage();
+    assert.ok((network?.sentPackets ?? 0) >= 6 && (network?.receivedBytes ?? 0) >= 6 * 64, JSON.stringify(network));
+    assert.equal((await other.usage()).network?.sentPackets, 0);
+  });
+
+  test("an out-of-memory kill is reported, and the sandbox lives on", async () => {
+    await using sandbox = await made();
+    const result = await sandbox.run(["tail", "-c", "200000000", "/dev/zero"]);
+    assert.equal(result.status.cause, "out-of-memory");
+    const usage = await sandbox.usage();
+    assert.equal(usage.oomKills, 1);
+    assert.ok(usage.memory.peakBytes > 32 * MIB, JSON.stringify(usage.memory));
+    assert.equal(await output(sandbox, "echo alive"), "alive");
+  });
+}
+
+function watching(node: () => TestNode, backend: ContractBackend): void {
+  test("a stream shows what changes, and ends with the sandbox", async () => {
+    await using sandbox = await backend.create(node());
+    const seen: UsageView[] = [];
+    for await (const sample of sandbox.usageStream({ periodMs: 100 })) {
+      seen.push(sample);
+      if (seen.length === 1) await output(sandbox, "true");
+      if (seen.length === 3) await sandbox.remove();
+    }
+    assert.ok(seen.length >= 3);
+    assert.deepEqual([seen[0]?.commands.recorded, seen[1]?.commands.recorded], [0, 1]);
+    assert.ok((seen[2]?.atMs ?? 0) - (seen[1]?.atMs ?? 0) >= 90);
+  });
+
+  test("watching is no use of the sandbox: it becomes idle meanwhile", async () => {
+    await using sandbox = await backend.create(node(), { idleTimeoutMs: 500 });
+    for await (const _ of sandbox.usageStream({ periodMs: 100 }));
+    await refused(sandbox.info(), "NotFound");
+  });
+
+  test("what is not there, and what is asked too often, is refused before a stream begins", async () => {
+    await refused(
+      node()
+        .client.sandboxes.use(`s${node().marks.edge}-${"a".repeat(16)}`)
+        .usage(),
+      "NotFound",
+    );
+    await using sandbox = await backend.create(node());
+    await refused(sandbox.usageStream({ periodMs: 99 }).next(), "InvalidArgument", /periodMs must be >= 100/);
+  });
+
+  test("a reader that leaves ends its stream on the node", async () => {
+    await using sandbox = await backend.create(node());
+    const leave = new AbortController();
+    const reading = Array.fromAsync(sandbox.usageStream({ periodMs: 100, signal: leave.signal }));
+    leave.abort(new Error("left"));
+    await assert.rejects(reading, (error) => !(error instanceof DsecError));
+    assert.equal((await sandbox.usage()).id, sandbox.id);
+  });
+
+  test("top shows a row for each sandbox, or a line of JSON", async () => {
+    await using first = await backend.create(node(), { labels: { set: "a" } });
+    await using second = await backend.create(node(), { labels: { set: "b" } });
+    const shown = await dsec(node(), ["top", "--interval", "100ms"]);
+    assert.equal(shown.status, 0, shown.stderr);
+    const rows = shown.stdout.trim().split("\n");
+    assert.match(rows[0] ?? "", /^ID +CPU +MEMORY +LIMIT/);
+    assert.deepEqual(
+      rows.slice(1).map((row) => row.split(" ")[0]),
+      [first.id, second.id].sort(),
+    );
+    for (const row of rows.slice(1)) assert.match(row, /\d+\.\d%/);
+    const json = await dsec(node(), ["--json", "top", "--once", "--label", "set=b"]);
+    const lines = json.stdout
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line) as UsageView);
+    assert.deepEqual(
+      lines.map(({ id }) => id),
+      [second.id],
+    );
+    const gone = await dsec(node(), ["--json", "top", "--once", first.id, `s${node().marks.edge}-${"b".repeat(16)}`]);
+    assert.match(gone.stdout, /"error":"no sandbox/);
+    assert.match(gone.stdout, /"cpu":/);
+  });
+}
+
+async function until(holds: () => Promise<boolean>): Promise<void> {
+  while (!(await holds()));
+}
