@@ -32,21 +32,24 @@ import type {
 import type { SandboxUsage } from "#core/usage.ts";
 import { abortable } from "#edge/abort.ts";
 import { Admission } from "#edge/admission.ts";
+import {
+  type CommandCall,
+  feedCommand,
+  readOutput,
+  signalCommand,
+  startCommand,
+  waitCommand,
+} from "#edge/command-calls.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
 import { type DriverParts, SandboxDriver } from "#edge/driver.ts";
 import { type FilesHost, listFiles, makeDirectory, readFile, removeFile, statFile, writeFile } from "#edge/files.ts";
-import { inlineOutput } from "#edge/inline-output.ts";
 import { Journal } from "#edge/journal.ts";
-import { readLog } from "#edge/output-reader.ts";
 import { forEachOf, recoverAll } from "#edge/recovery.ts";
 import { countResources } from "#edge/resources.ts";
 import { SandboxRows } from "#edge/sandbox-rows.ts";
-import { signalNumber } from "#edge/signals.ts";
-import { writeStdin } from "#edge/stdin.ts";
 import { Timers } from "#edge/timers.ts";
 import { readUsage } from "#edge/usage.ts";
-import { validateCommand, validateLifetime, validateSandbox } from "#edge/validate.ts";
-import { waitAtMost } from "#edge/wait.ts";
+import { validateLifetime, validateSandbox } from "#edge/validate.ts";
 
 /** What an edge is made of. */
 export interface EdgeOptions {
@@ -195,17 +198,7 @@ export class Edge implements Node {
   }
 
   async startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult> {
-    this.#enter(signal);
-    validateCommand(spec);
-    const driver = this.#driver(id);
-    using _busy = driver.busy();
-    const link = await driver.agent("use", signal);
-    const { live, ...command } = await driver.commands.start(spec, link);
-    using logs = driver.commands.openLogs(command.id);
-    if (live !== undefined && wait.waitMs > 0) await this.#wait(live.finished, wait.waitMs, signal);
-    const info = live?.info ?? command;
-    const ended = info.status !== undefined && wait.waitMs > 0;
-    return { command: info, output: ended ? inlineOutput(logs.logs, wait.inlineBytes) : undefined };
+    return startCommand(this.#calling(id, signal), spec, wait);
   }
 
   async listCommands(id: SandboxId, signal: AbortSignal): Promise<readonly CommandInfo[]> {
@@ -214,23 +207,11 @@ export class Edge implements Node {
   }
 
   async waitCommand(id: SandboxId, command: CommandId, waitMs: number, signal: AbortSignal): Promise<CommandInfo> {
-    this.#enter(signal);
-    const { live, ...info } = this.#driver(id).commands.find(command);
-    if (live === undefined || live.status !== undefined) return info;
-    await this.#wait(live.finished, waitMs, signal);
-    return live.info;
+    return waitCommand(this.#calling(id, signal), command, waitMs);
   }
 
   async signalCommand(id: SandboxId, command: CommandId, signalName: string, signal: AbortSignal): Promise<void> {
-    this.#enter(signal);
-    const number = signalNumber(signalName);
-    const driver = this.#driver(id);
-    using _busy = driver.busy();
-    const { live } = driver.commands.find(command);
-    if (live === undefined || live.status !== undefined) return;
-    const link = await driver.agent("use", signal);
-    if (signalName === "SIGKILL") live.killedByCaller = true;
-    link.signal(live.identity.number, number, "group");
+    await signalCommand(this.#calling(id, signal), command, signalName);
   }
 
   async writeStdin(
@@ -239,11 +220,7 @@ export class Edge implements Node {
     input: StdinWrite,
     signal: AbortSignal,
   ): Promise<{ readonly offset: number }> {
-    this.#enter(signal);
-    const driver = this.#driver(id);
-    using _busy = driver.busy();
-    const { live } = driver.commands.find(command);
-    return writeStdin(live, input, { signal, agent: () => driver.agent("use", signal) });
+    return feedCommand(this.#calling(id, signal), command, input);
   }
 
   async *readOutput(
@@ -252,11 +229,7 @@ export class Edge implements Node {
     read: OutputRead,
     signal: AbortSignal,
   ): AsyncGenerator<OutputChunk, void, undefined> {
-    this.#enter(signal);
-    const driver = this.#driver(id);
-    using _busy = driver.busy();
-    using logs = driver.commands.openLogs(command);
-    yield* readLog(logs.logs[read.stream], read, { signal, over: () => logs.over() });
+    yield* readOutput(this.#calling(id, signal), command, read);
   }
 
   async *readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncGenerator<Uint8Array, void, undefined> {
@@ -365,8 +338,10 @@ export class Edge implements Node {
     return driver;
   }
 
-  #wait(promise: Promise<void>, waitMs: number, signal: AbortSignal): Promise<void> {
-    return waitAtMost(promise, waitMs, { clock: this.#options.clock, signal });
+  /** Throws `NotFound`. */
+  #calling(id: SandboxId, signal: AbortSignal): CommandCall {
+    this.#enter(signal);
+    return { driver: this.#driver(id), clock: this.#options.clock, signal };
   }
 
   async #files<T>(id: SandboxId, signal: AbortSignal, act: (host: FilesHost) => Promise<T>): Promise<T> {

@@ -1,0 +1,77 @@
+import type { Clock } from "#core/clock.ts";
+import type { CommandId } from "#core/ids.ts";
+import type { CommandResult, OutputChunk, OutputRead, RunWait, StdinWrite } from "#core/node.ts";
+import type { CommandInfo, CommandSpec } from "#core/sandbox.ts";
+import type { SandboxDriver } from "#edge/driver.ts";
+import { inlineOutput } from "#edge/inline-output.ts";
+import { readLog } from "#edge/output-reader.ts";
+import { signalNumber } from "#edge/signals.ts";
+import { writeStdin } from "#edge/stdin.ts";
+import { validateCommand } from "#edge/validate.ts";
+import { waitAtMost } from "#edge/wait.ts";
+
+/** A call of the node API about what runs in one sandbox. */
+export interface CommandCall {
+  readonly driver: SandboxDriver;
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+}
+
+/** See `Node.startCommand`. */
+export async function startCommand(call: CommandCall, spec: CommandSpec, wait: RunWait): Promise<CommandResult> {
+  validateCommand(spec);
+  const { driver, signal } = call;
+  using _busy = driver.busy();
+  const link = await driver.agent("use", signal);
+  const { live, ...command } = await driver.commands.start(spec, link);
+  using logs = driver.commands.openLogs(command.id);
+  if (live !== undefined && wait.waitMs > 0) await waitAtMost(live.finished, wait.waitMs, call);
+  const info = live?.info ?? command;
+  const ended = info.status !== undefined && wait.waitMs > 0;
+  return { command: info, output: ended ? inlineOutput(logs.logs, wait.inlineBytes) : undefined };
+}
+
+/** See `Node.waitCommand`. */
+export async function waitCommand(call: CommandCall, command: CommandId, waitMs: number): Promise<CommandInfo> {
+  const { live, ...info } = call.driver.commands.find(command);
+  if (live === undefined || live.status !== undefined) return info;
+  await waitAtMost(live.finished, waitMs, call);
+  return live.info;
+}
+
+/** See `Node.signalCommand`. */
+export async function signalCommand(
+  { driver, signal }: CommandCall,
+  command: CommandId,
+  signalName: string,
+): Promise<void> {
+  const number = signalNumber(signalName);
+  using _busy = driver.busy();
+  const { live } = driver.commands.find(command);
+  if (live === undefined || live.status !== undefined) return;
+  const link = await driver.agent("use", signal);
+  if (signalName === "SIGKILL") live.killedByCaller = true;
+  link.signal(live.identity.number, number, "group");
+}
+
+/** See `Node.writeStdin`. */
+export async function feedCommand(
+  { driver, signal }: CommandCall,
+  command: CommandId,
+  input: StdinWrite,
+): Promise<{ readonly offset: number }> {
+  using _busy = driver.busy();
+  const { live } = driver.commands.find(command);
+  return await writeStdin(live, input, { signal, agent: () => driver.agent("use", signal) });
+}
+
+/** See `Node.readOutput`. */
+export async function* readOutput(
+  { driver, signal }: CommandCall,
+  command: CommandId,
+  read: OutputRead,
+): AsyncGenerator<OutputChunk, void, undefined> {
+  using _busy = driver.busy();
+  using logs = driver.commands.openLogs(command);
+  yield* readLog(logs.logs[read.stream], read, { signal, over: () => logs.over() });
+}
