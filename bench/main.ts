@@ -7,9 +7,9 @@ export type Bench = (note: (line: string) => void) => AsyncIterable<Measured>;
 export interface Measured {
   readonly name: string;
   readonly value: number;
-  /** Medians of other programs doing the same in the same run, milliseconds. */
+  /** Medians of other programs doing the same in the same run: milliseconds, or MB/s where the figure is. */
   readonly peers?: Readonly<Record<string, number>>;
-  /** Median of the least the kernel needs for it, milliseconds. */
+  /** Median of the least the kernel needs for it, in the same. */
   readonly floor?: number;
   readonly note?: string;
 }
@@ -17,6 +17,7 @@ export interface Measured {
 const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
   create: async () => (await import("./create.ts")).measureCreate,
   command: async () => (await import("./command.ts")).measureCommand,
+  files: async () => (await import("./files.ts")).measureFiles,
   idle: async () => (await import("./idle.ts")).measureIdle,
 };
 

@@ -85,8 +85,8 @@ function makeBundle(bundle: string): void {
   writeFileSync(file, JSON.stringify(config));
 }
 
-/** A root file system of one static program. */
-function makeBusyboxTree(rootfs: string): void {
+/** Makes a root file system of one static program. */
+export function makeBusyboxTree(rootfs: string): void {
   for (const name of ["bin", "dev", "proc", "sys", "tmp", "etc"]) mkdirSync(join(rootfs, name), { recursive: true });
   const busybox = execFileSync("sh", ["-c", "command -v busybox"], { encoding: "utf8" }).trim();
   copyFileSync(busybox, join(rootfs, "bin/busybox"));
