@@ -4,7 +4,7 @@ import type { GuestLink } from "#core/guest.ts";
 import type { EdgeId, SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
-import { connectUnix } from "#guest/protocol/link.ts";
+import { connectUnix } from "#guest/protocol/connect.ts";
 import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
 import { networkOf, processIo } from "#host/sys/counters.ts";
 import { processStartTicks } from "#host/sys/process.ts";

@@ -49,7 +49,7 @@ export interface Frame {
   readonly type: number;
   readonly flag: number;
   readonly task: number;
-  /** A view of the chunk it came in; it may be kept. */
+  /** A view of the chunk it came in: gone when the frame has been handled. */
   readonly payload: Buffer;
 }
 

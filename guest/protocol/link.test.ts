@@ -4,8 +4,8 @@ import { createConnection, type Socket } from "node:net";
 import { Duplex } from "node:stream";
 import { describe, test } from "node:test";
 import fc from "fast-check";
+import { connectUnix, openLink } from "./connect.ts";
 import { FRAME, newFrame, putOffset } from "./frames.ts";
-import { connectUnix, openLink } from "./link.ts";
 import { EXEC_DEFAULTS, exec, forEachBuild, nextNumber, Recorder, run, shell, TestAgent } from "./testing.ts";
 
 /** A stream whose other end the test plays. */

@@ -1,6 +1,5 @@
-import { connect } from "node:net";
 import type { Duplex } from "node:stream";
-import { hasCode, SandboxError } from "#core/errors.ts";
+import { SandboxError } from "#core/errors.ts";
 import type { GuestHello, GuestLink, TaskReport, TaskSink, TaskSpec } from "#core/guest.ts";
 import type { OutputStream } from "#core/sandbox.ts";
 import { decodeEnd } from "./failures.ts";
@@ -28,49 +27,6 @@ const ANY_OFFSET = Buffer.alloc(OFFSET_BYTES, 0xff);
 const LIVE = 255;
 const START_OF_STREAMS: Readonly<Record<OutputStream, number>> = { stdout: 0, stderr: 0 };
 
-/**
- * Reaches the agent that listens at `path`. Rejects with `SandboxLost` when nobody does, with `FailedPrecondition` when it
- * speaks another version, with the signal's reason when that fires first.
- */
-export async function connectUnix(path: string, signal: AbortSignal): Promise<GuestLink> {
-  signal.throwIfAborted();
-  const socket = connect({ path });
-  try {
-    await new Promise<void>((resolve, reject) => {
-      socket.once("connect", resolve);
-      socket.once("error", reject);
-    });
-  } catch (error) {
-    socket.destroy();
-    if (hasCode(error, "ENOENT", "ECONNREFUSED")) {
-      throw new SandboxError("SandboxLost", "no agent listens for the sandbox", { cause: error });
-    }
-    throw new SandboxError("Unavailable", "the agent cannot be reached", { cause: error });
-  }
-  return openLink(socket, signal);
-}
-
-/** Speaks the protocol over any byte stream to an agent. Owns the stream from here on, also when it rejects. */
-export function openLink(stream: Duplex, signal: AbortSignal): Promise<GuestLink> {
-  return new Promise((resolve, reject) => {
-    const abort = (): void => {
-      stream.destroy();
-      reject(signal.reason);
-    };
-    const settled = (): void => signal.removeEventListener("abort", abort);
-    const link = new AgentLink(stream, (greeted) => {
-      settled();
-      resolve(greeted);
-    });
-    void link.closed.then(() => {
-      settled();
-      reject(link.failure ?? connectionLost());
-    });
-    if (signal.aborted) abort();
-    else signal.addEventListener("abort", abort, { once: true });
-  });
-}
-
 interface Listing {
   readonly reports: TaskReport[];
   readonly resolve: (reports: readonly TaskReport[]) => void;
@@ -83,12 +39,14 @@ interface Ping {
   readonly reject: (error: Error) => void;
 }
 
-class AgentLink implements GuestLink {
+/** The edge's end of one connection: `connect.ts` makes it and feeds it what arrives. */
+export class AgentLink implements GuestLink {
   readonly closed: Promise<void>;
   /** What the agent did wrong, when that is why the link closed. */
   failure: SandboxError | undefined;
   readonly #stream: Duplex;
   readonly #onGreeted: (link: AgentLink) => void;
+  readonly #decoder = new FrameDecoder((frame) => this.#take(frame));
   readonly #tasks = new Map<number, TaskFollower>();
   readonly #pings = new Map<number, Ping>();
   /** The first is under way at the agent; the others wait for its end. */
@@ -106,8 +64,6 @@ class AgentLink implements GuestLink {
   constructor(stream: Duplex, onGreeted: (link: AgentLink) => void) {
     this.#stream = stream;
     this.#onGreeted = onGreeted;
-    const decoder = new FrameDecoder((frame) => this.#take(frame));
-    stream.on("data", (chunk: Buffer) => this.#receive(decoder, chunk));
     // A lost connection is the end of the link, not an error of its own: `closed` tells.
     stream.on("error", () => stream.destroy());
     stream.on("end", () => stream.destroy());
@@ -253,9 +209,10 @@ class AgentLink implements GuestLink {
     this.#stream.uncork();
   }
 
-  #receive(decoder: FrameDecoder, chunk: Buffer): void {
+  /** Takes what the agent sent; the buffer is the caller's again afterwards. */
+  receive(chunk: Buffer): void {
     try {
-      decoder.push(chunk);
+      this.#decoder.push(chunk);
     } catch (error) {
       this.#stream.destroy();
       if (!(error instanceof SandboxError)) throw error;
@@ -376,7 +333,8 @@ function decodeReport(frame: Frame): TaskReport {
   };
 }
 
-function connectionLost(): SandboxError {
+/** What ends with the connection. */
+export function connectionLost(): SandboxError {
   return new SandboxError("Unavailable", "the connection to the agent is gone", {
     hint: "connect again: the sandbox's tasks go on",
   });

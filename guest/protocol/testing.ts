@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { GuestLink, TaskAction, TaskEnd, TaskSink, TaskSpec } from "#core/guest.ts";
 import type { OutputStream } from "#core/sandbox.ts";
-import { connectUnix } from "./link.ts";
+import { connectUnix } from "./connect.ts";
 
 /** For tests: real agents on this machine, outside of any sandbox, and what a test wants to know of a task. */
 
