@@ -8,6 +8,9 @@ import { startError } from "#edge/start-error.ts";
 /** Output taken by the consumer before the agent is told: a frame for every chunk would be as many again. */
 const ACKNOWLEDGE_BYTES = 64 * 1024;
 
+/** Pieces given to the agent before the first of them is taken: with a single one, each would cost a way there and back. */
+const PIECES_AHEAD = 4;
+
 /**
  * One file operation in the agent. Its output is an async iterable with the agent's window as its whole buffer; its end is the
  * errno as a typed error. Disposing drops the task wherever it is: an unfinished write leaves the old file.
@@ -21,6 +24,8 @@ export class FileTask implements TaskSink, AsyncDisposable {
   #received = 0;
   #taken = 0;
   #acknowledged = 0;
+  /** Writes that the agent has not taken yet, in order. */
+  #untaken: Promise<void>[] = [];
   #outcome: { readonly error: unknown } | undefined;
   readonly #over = new Interruption();
   #wake: (() => void) | undefined;
@@ -94,14 +99,18 @@ export class FileTask implements TaskSink, AsyncDisposable {
     if (this.#outcome.error !== undefined) throw this.#outcome.error;
   }
 
-  /** Resolves when the agent has taken the bytes; rejects when the operation ends before. */
+  /** Resolves when more may follow; a few pieces are under way then. Rejects when the operation ends before its input. */
   async write(offset: number, bytes: Uint8Array): Promise<void> {
     // The agent answers nothing for a task that has ended: its end is the answer then.
-    await this.#over.guard(this.#link.writeStdin(this.number, offset, bytes));
+    const taken = this.#over.guard(this.#link.writeStdin(this.number, offset, bytes));
+    taken.catch(() => undefined);
+    this.#untaken.push(taken);
+    if (this.#untaken.length > PIECES_AHEAD) await this.#untaken.shift();
   }
 
   /** Closes the input properly and resolves with the end of the operation. */
   async finish(): Promise<void> {
+    await Promise.all(this.#untaken);
     this.#link.closeStdin(this.number);
     for await (const _ of this.read()) {
       // An operation that writes puts nothing out.

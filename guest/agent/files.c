@@ -103,8 +103,17 @@ static int read_file(const struct start *start) {
 	static uint8_t piece[PIECE];
 	int fd = open_regular(start->path);
 	if (fd < 0) return errno;
+	fcntl(1, F_SETPIPE_SZ, SPLICED);
 	if (start->offset > 0 && lseek(fd, (off_t)start->offset, SEEK_SET) < 0) return errno;
 	uint64_t left = start->length;
+	while (left > 0) {
+		ssize_t moved = splice(fd, NULL, 1, NULL, left < SPLICED ? (size_t)left : SPLICED, SPLICE_F_MOVE);
+		if (moved < 0 && errno == EINTR) continue;
+		if (moved < 0 && errno == EINVAL) break;
+		if (moved <= 0) return moved == 0 ? 0 : errno;
+		left -= (uint64_t)moved;
+	}
+	/* A file system that cannot give to a pipe. */
 	while (left > 0) {
 		ssize_t got = read(fd, piece, left < PIECE ? (size_t)left : PIECE);
 		if (got < 0 && errno == EINTR) continue;

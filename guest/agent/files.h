@@ -9,6 +9,8 @@
 
 /* Streams of bytes are moved in pieces of this size. */
 #define PIECE 65536u
+/* What the pipe of an action that moves bytes holds, where the kernel grants it, and most that one call moves. */
+#define SPLICED (256u * 1024)
 /* Longest path the kernel takes, with its NUL. */
 #define PATH_ROOM 4096u
 

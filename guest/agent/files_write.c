@@ -102,18 +102,32 @@ static int put_all(int fd, const uint8_t *bytes, size_t size) {
 	return 0;
 }
 
-/* Stdin to its end, which counts only with the marker behind it: a pipe also ends when the sender breaks off. */
-static int fill(int fd, int marker) {
+/* The same by way of memory, for file systems that cannot take from a pipe. */
+static int copy(int fd) {
 	static uint8_t piece[PIECE];
 	for (;;) {
 		ssize_t got = read(0, piece, sizeof piece);
 		if (got < 0 && errno == EINTR) continue;
-		if (got < 0) return errno;
-		if (got == 0) break;
+		if (got <= 0) return got == 0 ? 0 : errno;
 		int error = put_all(fd, piece, (size_t)got);
 		if (error != 0) return error;
 	}
-	return read(marker, piece, 1) == 1 ? 0 : ECANCELED;
+}
+
+/* Stdin to its end, which counts only with the marker behind it: a pipe also ends when the sender breaks off. */
+static int fill(int fd, int marker) {
+	uint8_t whole;
+	fcntl(0, F_SETPIPE_SZ, SPLICED);
+	for (;;) {
+		ssize_t moved = splice(0, NULL, fd, NULL, SPLICED, SPLICE_F_MOVE);
+		if (moved > 0 || (moved < 0 && errno == EINTR)) continue;
+		if (moved == 0) break;
+		if (errno != EINVAL) return errno;
+		int error = copy(fd);
+		if (error != 0) return error;
+		break;
+	}
+	return read(marker, &whole, 1) == 1 ? 0 : ECANCELED;
 }
 
 /* Gives a nameless file a name, directly the final one when that is free. */
