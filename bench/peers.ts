@@ -39,7 +39,7 @@ export class Peers implements AsyncDisposable {
 
   constructor() {
     this.#folder = mkdtempSync(join(tmpdir(), "dsec-peers-"));
-    makeBundle(join(this.#folder, "bundle"));
+    makeBundle(join(this.#folder, "bundle"), ["/bin/true"]);
     const env = { ...process.env, STATE: this.#folder, BUNDLE: join(this.#folder, "bundle") };
     this.#shell = spawn("unshare", ["--mount", "bash", "-c", RUNNER], { env, stdio: ["pipe", "pipe", "pipe"] });
     if (this.#shell.stdout === null) throw new Error("the runner has no output");
@@ -76,12 +76,13 @@ export class Peers implements AsyncDisposable {
   }
 }
 
-function makeBundle(bundle: string): void {
+/** A bundle of the runtimes: a root file system of one static program, and the command that runs in it. */
+export function makeBundle(bundle: string, args: readonly string[]): void {
   makeBusyboxTree(join(bundle, "rootfs"));
   execFileSync("runc", ["spec", "--bundle", bundle]);
   const file = join(bundle, "config.json");
   const config = JSON.parse(readFileSync(file, "utf8"));
-  config.process = { ...config.process, args: ["/bin/true"], terminal: false };
+  config.process = { ...config.process, args, terminal: false };
   writeFileSync(file, JSON.stringify(config));
 }
 
@@ -90,5 +91,5 @@ export function makeBusyboxTree(rootfs: string): void {
   for (const name of ["bin", "dev", "proc", "sys", "tmp", "etc"]) mkdirSync(join(rootfs, name), { recursive: true });
   const busybox = execFileSync("sh", ["-c", "command -v busybox"], { encoding: "utf8" }).trim();
   copyFileSync(busybox, join(rootfs, "bin/busybox"));
-  for (const name of ["sh", "true"]) symlinkSync("busybox", join(rootfs, "bin", name));
+  for (const name of ["sh", "true", "sleep", "dd"]) symlinkSync("busybox", join(rootfs, "bin", name));
 }
