@@ -223,9 +223,9 @@ function files(ready: Ready): void {
     );
     assert.deepEqual(written, { size: bytes.length, sha256: sha(bytes) });
     const whole = node.readFile(id, { path, user: undefined, offset: 0, length: undefined }, soon());
-    assert.equal(sha(Buffer.concat(await collect(whole))), sha(bytes));
+    assert.equal(sha(await joined(whole)), sha(bytes));
     const part = node.readFile(id, { path, user: undefined, offset: 1_000, length: 100_000 }, soon());
-    assert.deepEqual(Buffer.concat(await collect(part)), bytes.subarray(1_000, 101_000));
+    assert.deepEqual(await joined(part), bytes.subarray(1_000, 101_000));
     const entry = await node.stat(id, { path, user: undefined }, soon());
     assert.deepEqual(
       [entry.type, entry.size, entry.mode, String(Buffer.from(entry.name))],
@@ -242,8 +242,8 @@ function files(ready: Ready): void {
       throw new Error("the source broke");
     })();
     await assert.rejects(node.writeFile(id, target, breaking, soon()));
-    const left = await collect(node.readFile(id, { ...target, offset: 0, length: undefined }, soon()));
-    assert.equal(Buffer.concat(left).toString(), "old");
+    const left = await joined(node.readFile(id, { ...target, offset: 0, length: undefined }, soon()));
+    assert.equal(left.toString(), "old");
     const names = await collect(node.listFiles(id, { path: Buffer.from("/tmp"), user: undefined }, soon()));
     assert.deepEqual(
       names.map(({ name }) => Buffer.from(name).toString()).filter((name) => name.includes("kept")),
@@ -270,7 +270,7 @@ function files(ready: Ready): void {
   test("what cannot be done with a file is a typed error", async () => {
     const { node, id } = await ready();
     const at = (path: string) => ({ path: Buffer.from(path), user: undefined });
-    const reading = (path: string) => collect(node.readFile(id, { ...at(path), offset: 0, length: undefined }, soon()));
+    const reading = (path: string) => joined(node.readFile(id, { ...at(path), offset: 0, length: undefined }, soon()));
     await assert.rejects(reading("/tmp/missing"), { kind: "NotFound" });
     await assert.rejects(reading("/"), { kind: "InvalidArgument" });
     await assert.rejects(reading("relative"), { kind: "InvalidArgument" });
@@ -319,8 +319,9 @@ async function read(
   changes: Partial<OutputRead & { stream: OutputStream }> = {},
 ): Promise<Buffer> {
   const request: OutputRead = { stream: "stdout", offset: 0, follow: true, hold: false, ...changes };
-  const chunks = await collect(node.readOutput(id, command, request, soon()));
-  return Buffer.concat(chunks.map(({ bytes }) => bytes));
+  const chunks: Uint8Array[] = [];
+  for await (const { bytes } of node.readOutput(id, command, request, soon())) chunks.push(new Uint8Array(bytes));
+  return Buffer.concat(chunks);
 }
 
 async function* from(parts: readonly Uint8Array[]): AsyncGenerator<Uint8Array, void, undefined> {
@@ -331,6 +332,13 @@ async function collect<T>(source: AsyncIterable<T>): Promise<T[]> {
   const items: T[] = [];
   for await (const item of source) items.push(item);
   return items;
+}
+
+/** A piece is its reader's only until the next is asked for. */
+async function joined(source: AsyncIterable<Uint8Array>): Promise<Buffer> {
+  const pieces: Uint8Array[] = [];
+  for await (const piece of source) pieces.push(new Uint8Array(piece));
+  return Buffer.concat(pieces);
 }
 
 function sha(bytes: Uint8Array): string {

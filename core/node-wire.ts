@@ -35,7 +35,7 @@ export type NodeMethod = keyof typeof NODE_METHODS;
 
 const NO_BYTES = new Uint8Array();
 /** An item of the RPC holds 128 KiB with its head; longer chunks are cut. */
-const PIECE_BYTES = 64 * 1024;
+const PIECE_BYTES = 124 * 1024;
 
 /** A value that is no bulk. */
 export function encodeValue(value: unknown): Payload {

@@ -46,9 +46,13 @@ export interface Node {
     input: StdinWrite,
     signal: AbortSignal,
   ): Promise<{ readonly offset: number }>;
-  /** Chunks from `offset` on; with `follow` until the stream ends. A gap before a chunk shows in its offset. */
+  /**
+   * Chunks from `offset` on; with `follow` until the stream ends. A gap before a chunk shows in its offset. The bytes of a chunk
+   * are the reader's until it asks for the next.
+   */
   readOutput(id: SandboxId, command: CommandId, read: OutputRead, signal: AbortSignal): AsyncIterable<OutputChunk>;
 
+  /** The bytes of a piece are the reader's until it asks for the next. */
   readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncIterable<Uint8Array>;
   /** Atomic: the old file stays until all bytes have arrived. */
   writeFile(

@@ -12,8 +12,8 @@ export function inlineOutput(
 function firstBytes(log: OutputLog, limit: number): Uint8Array {
   const parts: Uint8Array[] = [];
   let offset = 0;
-  while (offset < limit) {
-    const chunk = log.read(offset, limit - offset);
+  while (offset < Math.min(limit, log.seen)) {
+    const chunk = log.read(offset, Buffer.allocUnsafe(Math.min(limit, log.seen) - offset));
     if (chunk === undefined || chunk.offset !== offset) break;
     parts.push(chunk.bytes);
     offset += chunk.bytes.length;

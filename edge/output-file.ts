@@ -89,10 +89,10 @@ export class OutputFile implements Disposable {
     this.#mark(end, this.#reached);
   }
 
-  /** Bytes from `offset` on, which must be readable; as many as lie together, at most `limit`. */
-  read(offset: number, limit: number): Uint8Array {
+  /** Bytes from `offset` on, which must be readable; as many as lie together and fit into `buffer`: a view of it. */
+  read(offset: number, buffer: Buffer): Uint8Array {
     const { at, together } = this.#locate(offset);
-    const bytes = Buffer.allocUnsafe(Math.min(limit, together, this.#stored - offset));
+    const bytes = buffer.subarray(0, Math.min(together, this.#stored - offset));
     const length = readSync(this.#fd, bytes, 0, bytes.length, HEADER_BYTES + at);
     if (length < bytes.length)
       throw new Error(`output file is shorter than it says: ${length} of ${bytes.length} bytes`);

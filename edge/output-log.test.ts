@@ -32,7 +32,8 @@ function readAll(
 ): { readonly bytes: Map<number, number>; readonly count: number } {
   const bytes = new Map<number, number>();
   let at = offset;
-  for (let chunk = log.read(at, limit); chunk !== undefined; chunk = log.read(at, limit)) {
+  const next = () => log.read(at, Buffer.alloc(limit));
+  for (let chunk = next(); chunk !== undefined; chunk = next()) {
     assert.ok(chunk.offset >= at && chunk.bytes.length > 0 && chunk.bytes.length <= limit);
     for (const [index, byte] of chunk.bytes.entries()) bytes.set(chunk.offset + index, byte);
     at = chunk.offset + chunk.bytes.length;
@@ -179,7 +180,7 @@ describe("a holder", () => {
       }
     };
     for (send(); read < 1_000_000; send()) {
-      const chunk = log.read(read, 8_192);
+      const chunk = log.read(read, Buffer.alloc(8_192));
       assert.ok(chunk !== undefined, `nothing at ${read} of ${sent}`);
       assert.equal(chunk.offset, read);
       assert.deepEqual(new Uint8Array(chunk.bytes), pattern(read, chunk.bytes.length));

@@ -107,15 +107,18 @@ export class OutputLog implements Disposable {
     this.#recorded = true;
   }
 
-  /** The next readable chunk at or after `offset`; undefined when there is none yet, or none any more. */
-  read(offset: number, limit: number): OutputChunk | undefined {
+  /**
+   * The next readable chunk at or after `offset`, no longer than `buffer`, which may hold its bytes; undefined when there is
+   * none yet, or none any more.
+   */
+  read(offset: number, buffer: Buffer): OutputChunk | undefined {
     const at = this.#readable(offset);
     if (at === undefined) return undefined;
     if (this.#file === undefined) {
-      const bytes = Buffer.concat(this.#small).subarray(at, at + limit);
+      const bytes = Buffer.concat(this.#small).subarray(at, at + buffer.length);
       return { offset: at, bytes };
     }
-    return { offset: at, bytes: this.#file.read(at, Math.min(limit, this.#end(at) - at)) };
+    return { offset: at, bytes: this.#file.read(at, buffer.subarray(0, this.#end(at) - at)) };
   }
 
   /** Until disposed, nothing from `offset` on is dropped; `move` says how far the holder has read. */

@@ -1,12 +1,16 @@
+import { BufferPool } from "#core/buffer-pool.ts";
 import type { OutputChunk, OutputRead } from "#core/node.ts";
 import type { OutputLog } from "#edge/output-log.ts";
 
-/** Largest chunk: fits an item of the RPC, and is as much as the agent sends at once. */
-const CHUNK_BYTES = 64 * 1024;
+/** Largest chunk: with its head an item of the RPC. */
+const CHUNK_BYTES = 124 * 1024;
+/** Of all readers: one that waits holds none, so that thousands may be attached to quiet commands. */
+const CHUNKS = new BufferPool(CHUNK_BYTES);
 
 /**
  * Chunks of a log from an offset on. With `follow` it waits for more until the stream ends, or `over` says
- * that nothing can come any more. A gap in the middle shows in the offset of the chunk behind it.
+ * that nothing can come any more. A gap in the middle shows in the offset of the chunk behind it. The bytes of a chunk are the
+ * reader's until it asks for the next.
  */
 export async function* readLog(
   log: OutputLog,
@@ -19,16 +23,20 @@ export async function* readLog(
     options.signal.throwIfAborted();
     // Both are read before the log is: what was written between would be missed the other way round.
     const over = !read.follow || log.ended || options.over();
-    const chunk = log.read(offset, CHUNK_BYTES);
-    if (chunk !== undefined) {
-      yield chunk;
-      offset = chunk.offset + chunk.bytes.length;
-      hold?.move(offset);
-    } else if (over) {
-      return;
-    } else {
-      await changed(log, options.signal);
+    const { buffer, done } = CHUNKS.take(CHUNK_BYTES);
+    try {
+      const chunk = log.read(offset, buffer);
+      if (chunk !== undefined) {
+        yield chunk;
+        offset = chunk.offset + chunk.bytes.length;
+        hold?.move(offset);
+        continue;
+      }
+    } finally {
+      done?.();
     }
+    if (over) return;
+    await changed(log, options.signal);
   }
 }
 

@@ -84,20 +84,19 @@ export async function sendOutput(
   }
 }
 
-/** Resolves when the connection takes more, at once while its buffer has room. Rejects when the call has ended. */
-async function write(response: ServerResponse, bytes: Uint8Array, scope: CallScope): Promise<void> {
-  scope.signal.throwIfAborted();
+/** Resolves when the bytes have left this process: their buffer is used again then. Rejects when the call has ended. */
+function write(response: ServerResponse, bytes: Uint8Array, scope: CallScope): Promise<void> {
   scope.progress();
-  if (response.write(bytes)) return;
-  await new Promise<void>((resolve, reject) => {
-    const settle = () => {
-      response.off("drain", settle);
-      scope.signal.removeEventListener("abort", settle);
-      if (scope.signal.aborted) reject(scope.signal.reason);
+  return new Promise((resolve, reject) => {
+    const { signal } = scope;
+    const abort = () => reject(signal.reason);
+    if (signal.aborted) return abort();
+    signal.addEventListener("abort", abort, { once: true });
+    response.write(bytes, (error) => {
+      signal.removeEventListener("abort", abort);
+      if (error) reject(error);
       else resolve();
-    };
-    response.on("drain", settle);
-    scope.signal.addEventListener("abort", settle);
+    });
   });
 }
 

@@ -71,16 +71,26 @@ export function encodeReply(id: number, payload: Payload): Uint8Array {
   return encodePayload(TYPES.reply, id, payload);
 }
 
-/** ITEM: one piece of a stream. */
-export function encodeItem(id: number, from: Side, payload: Payload): Uint8Array {
-  const frame = encodePayload(TYPES.item, id, payload);
+/** ITEM: one piece of a stream, in a buffer of at least as many bytes as `allocate` is asked for. */
+export function encodeItem(
+  id: number,
+  from: Side,
+  payload: Payload,
+  allocate: (bytes: number) => Buffer = Buffer.allocUnsafe,
+): Uint8Array {
+  const frame = encodePayload(TYPES.item, id, payload, allocate);
   frame[1] = sideFlag(from);
   return frame;
 }
 
-function encodePayload(type: number, id: number, payload: Payload): Buffer {
+function encodePayload(
+  type: number,
+  id: number,
+  payload: Payload,
+  allocate: (bytes: number) => Buffer = Buffer.allocUnsafe,
+): Buffer {
   const head = encodeHead(payload.head);
-  const frame = open(type, id, HEADER_BYTES + 4 + head.length + payload.bytes.length);
+  const frame = open(type, id, HEADER_BYTES + 4 + head.length + payload.bytes.length, allocate);
   frame.writeUInt32LE(head.length, 8);
   frame.set(head, HEADER_BYTES + 4);
   frame.set(payload.bytes, HEADER_BYTES + 4 + head.length);
@@ -188,11 +198,16 @@ function sideOf(frame: Buffer): Side {
   return frame[1] === 1 ? "caller" : "server";
 }
 
-function open(type: number, id: number, length: number): Buffer {
+function open(
+  type: number,
+  id: number,
+  length: number,
+  allocate: (bytes: number) => Buffer = Buffer.allocUnsafe,
+): Buffer {
   if (length > FRAME_LIMIT_BYTES) {
     throw new SandboxError("TooLarge", `a message of ${length} bytes is longer than the ${FRAME_LIMIT_BYTES} allowed`);
   }
-  const frame = Buffer.allocUnsafe(length);
+  const frame = allocate(length).subarray(0, length);
   frame.writeUInt32LE(type, 0);
   frame.writeUInt32LE(id, 4);
   return frame;

@@ -9,11 +9,12 @@ const GRANT_BYTES = STREAM_WINDOW_BYTES / 4;
 interface Queued {
   readonly payload: Payload;
   readonly cost: number;
+  readonly done: (() => void) | undefined;
 }
 
 /**
  * The receiving half of a stream: a queue that is never longer than the window, since the credit for more is only given when
- * the consumer takes items. One consumer.
+ * the consumer takes items. One consumer; an item's bytes are its own until it asks for the next.
  */
 export class Inbox implements AsyncIterableIterator<Payload, undefined> {
   readonly #grant: (bytes: number) => void;
@@ -23,6 +24,8 @@ export class Inbox implements AsyncIterableIterator<Payload, undefined> {
   #heldBytes = 0;
   #owedBytes = 0;
   #end: { readonly error: SandboxError | undefined } | undefined;
+  /** Gives back the bytes of the item that the consumer has now. */
+  #done: (() => void) | undefined;
   #waiting: { resolve(result: IteratorResult<Payload, undefined>): void; reject(error: unknown): void } | undefined;
 
   /** `stop` is called when the consumer leaves before the end. */
@@ -32,16 +35,17 @@ export class Inbox implements AsyncIterableIterator<Payload, undefined> {
   }
 
   /** False when the sender had no credit for the item. */
-  push(payload: Payload, cost: number): boolean {
+  push(payload: Payload, cost: number, done?: () => void): boolean {
     if (this.#end !== undefined) return true;
     if (this.#heldBytes + this.#owedBytes + cost > STREAM_WINDOW_BYTES) return false;
     const waiting = this.#waiting;
     if (waiting === undefined) {
-      this.#queue.push({ payload, cost });
+      this.#queue.push({ payload, cost, done });
       this.#heldBytes += cost;
       return true;
     }
     this.#waiting = undefined;
+    this.#done = done;
     this.#owe(cost);
     waiting.resolve({ done: false, value: payload });
     return true;
@@ -58,6 +62,7 @@ export class Inbox implements AsyncIterableIterator<Payload, undefined> {
   }
 
   next(): Promise<IteratorResult<Payload, undefined>> {
+    this.#release();
     const queued = this.#queue[this.#head];
     if (queued !== undefined) {
       this.#head += 1;
@@ -66,6 +71,7 @@ export class Inbox implements AsyncIterableIterator<Payload, undefined> {
         this.#head = 0;
       }
       this.#heldBytes -= queued.cost;
+      this.#done = queued.done;
       this.#owe(queued.cost);
       return Promise.resolve({ done: false, value: queued.payload });
     }
@@ -78,6 +84,7 @@ export class Inbox implements AsyncIterableIterator<Payload, undefined> {
   }
 
   return(): Promise<IteratorResult<Payload, undefined>> {
+    this.#release();
     this.#queue = [];
     this.#head = 0;
     this.#heldBytes = 0;
@@ -90,6 +97,11 @@ export class Inbox implements AsyncIterableIterator<Payload, undefined> {
 
   [Symbol.asyncIterator](): this {
     return this;
+  }
+
+  #release(): void {
+    this.#done?.();
+    this.#done = undefined;
   }
 
   #owe(cost: number): void {

@@ -9,11 +9,17 @@ export function memoryPair(): readonly [FrameTransport, FrameTransport] {
   return [left, right];
 }
 
+/** A frame under way. Both ends look at the same bytes: who receives them says when they are free again. */
+interface Parcel {
+  readonly frame: Uint8Array;
+  readonly done: (() => void) | undefined;
+}
+
 class MemoryEnd implements FrameTransport {
   #peer: MemoryEnd | undefined;
   #listener: TransportListener | undefined;
   /** Sent by the peer and not delivered yet. */
-  #inbox: Uint8Array[] = [];
+  #inbox: Parcel[] = [];
   #inboxBytes = 0;
   #delivering = false;
   #closed = false;
@@ -31,10 +37,10 @@ class MemoryEnd implements FrameTransport {
     this.#schedule();
   }
 
-  send(frame: Uint8Array): void {
+  send(frame: Uint8Array, done?: () => void): void {
     const peer = this.#peer;
     if (peer === undefined || this.#closed || peer.#closed) return;
-    peer.#inbox.push(frame);
+    peer.#inbox.push({ frame, done });
     peer.#inboxBytes += frame.length;
     peer.#schedule();
   }
@@ -60,12 +66,12 @@ class MemoryEnd implements FrameTransport {
 
   #deliver(): void {
     this.#delivering = false;
-    const frames = this.#inbox;
+    const parcels = this.#inbox;
     this.#inbox = [];
     this.#inboxBytes = 0;
-    for (const frame of frames) {
+    for (const { frame, done } of parcels) {
       if (this.#closed) return;
-      this.#listener?.message(frame);
+      this.#listener?.message(frame, done);
     }
     this.#peer?.drained();
   }

@@ -1,13 +1,16 @@
+import type { BufferPool, PooledBuffer } from "#core/buffer-pool.ts";
 import { SandboxError } from "#core/errors.ts";
 import { costOf, encodeItem, type Payload, type Side } from "#core/rpc/frames.ts";
 import { STREAM_WINDOW_BYTES } from "#core/rpc/inbox.ts";
 
 /** Longest item: a quarter of the window, so that one item never waits for the window to be empty. */
-const ITEM_LIMIT_BYTES = STREAM_WINDOW_BYTES / 4;
+export const ITEM_LIMIT_BYTES = STREAM_WINDOW_BYTES / 4;
 
 /** Where a stream's frames go, and when the connection can take more. */
 export interface OutboxLink {
-  send(frame: Uint8Array): void;
+  /** Where the buffers of items that are answers come from. */
+  readonly frames: BufferPool;
+  send(frame: Uint8Array, done?: () => void): void;
   /** Resolves when the connection is not congested; at once when it already is not. */
   ready(): Promise<void> | undefined;
 }
@@ -27,10 +30,13 @@ export class Outbox {
     this.#link = link;
   }
 
-  /** Sends every item; true at their end, false when stopped. Rejects with what the source threw. */
+  /**
+   * Sends every item; true at their end, false when stopped. Rejects with what the source threw. An item is copied before the
+   * source is asked for the next.
+   */
   async pump(items: AsyncIterable<Payload>): Promise<boolean> {
     for await (const item of items) {
-      const frame = encodeItem(this.#id, this.#from, item);
+      const { frame, done } = this.#encode(item);
       const cost = costOf(frame.length);
       if (cost > ITEM_LIMIT_BYTES) {
         throw new SandboxError("TooLarge", `an item of ${cost} bytes is longer than the ${ITEM_LIMIT_BYTES} allowed`);
@@ -40,9 +46,20 @@ export class Outbox {
       if (ready !== undefined) await ready;
       if (this.#stopped) return false;
       this.#creditBytes -= cost;
-      this.#link.send(frame);
+      this.#link.send(frame, done);
     }
     return !this.#stopped;
+  }
+
+  /** What a caller uploads may be looked at by its server after the call has ended, so its frames are not used again. */
+  #encode(item: Payload): { readonly frame: Uint8Array; readonly done: (() => void) | undefined } {
+    if (this.#from === "caller") return { frame: encodeItem(this.#id, this.#from, item), done: undefined };
+    let pooled: PooledBuffer | undefined;
+    const frame = encodeItem(this.#id, this.#from, item, (bytes) => {
+      pooled = this.#link.frames.take(bytes);
+      return pooled.buffer;
+    });
+    return { frame, done: pooled?.done };
   }
 
   /** False when the peer gives back more than it ever got. */

@@ -117,6 +117,24 @@ describe("a framed connection", () => {
     client.close();
   });
 
+  test("an item's bytes are the consumer's until it asks for the next, though their buffers are used again", async () => {
+    const size = 40_000;
+    const [client] = pair(({ payload }) =>
+      (async function* () {
+        for (let index = 0; index < 60; index += 1)
+          yield json(index, new Uint8Array(size).fill(Number(payload.head) + index));
+      })(),
+    );
+    const consume = async (start: number) => {
+      for await (const { head, bytes } of client.stream("fill", json(start), { signal: never })) {
+        for (let turn = 0; turn < start % 4; turn += 1) await new Promise(setImmediate);
+        assert.ok(Buffer.alloc(size, (start + Number(head)) % 256).equals(bytes), `stream ${start}, item ${head}`);
+      }
+    };
+    await Promise.all([0, 61, 122, 183].map(consume));
+    client.close();
+  });
+
   test("a producer runs no further ahead of a slow consumer than the window", async () => {
     let produced = 0;
     const [client] = pair(() =>

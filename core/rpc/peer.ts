@@ -1,3 +1,4 @@
+import { BufferPool } from "#core/buffer-pool.ts";
 import { type Clock, systemClock } from "#core/clock.ts";
 import {
   asSandboxError,
@@ -23,7 +24,7 @@ import {
 } from "#core/rpc/frames.ts";
 import { Heartbeat } from "#core/rpc/heartbeat.ts";
 import { Inbox } from "#core/rpc/inbox.ts";
-import { Outbox, type OutboxLink } from "#core/rpc/outbox.ts";
+import { ITEM_LIMIT_BYTES, Outbox, type OutboxLink } from "#core/rpc/outbox.ts";
 import { OutgoingCall } from "#core/rpc/outgoing.ts";
 import { type OnFault, type Serve, ServedCall } from "#core/rpc/serving.ts";
 import type { FrameTransport } from "#core/rpc/transport.ts";
@@ -61,6 +62,7 @@ type Answer = Inbox | { resolve(payload: Payload): void; reject(error: SandboxEr
 export class RpcPeer implements OutboxLink {
   /** Resolves when the connection is gone. */
   readonly closed: Promise<void>;
+  readonly frames = new BufferPool(ITEM_LIMIT_BYTES);
   readonly #transport: FrameTransport;
   readonly #serve: Serve | undefined;
   readonly #fault: OnFault | undefined;
@@ -88,7 +90,7 @@ export class RpcPeer implements OutboxLink {
       dead: () => this.#fail(unavailable("the other side has fallen silent")),
     });
     transport.listen({
-      message: (bytes) => this.#receive(bytes),
+      message: (bytes, done) => this.#receive(bytes, done),
       drained: () => this.#drained(),
       closed: () => this.#fail(unavailable("the connection broke")),
     });
@@ -101,7 +103,10 @@ export class RpcPeer implements OutboxLink {
     });
   }
 
-  /** The answer's items as they come. The call is made when the first is asked for, and cancelled when the consumer leaves. */
+  /**
+   * The answer's items as they come; the bytes of each are the consumer's until it asks for the next. The call is made when
+   * the first is asked for, and cancelled when the consumer leaves.
+   */
   async *stream(method: string, payload: Payload, options: CallOptions): AsyncGenerator<Payload, void, undefined> {
     const id = this.#newId();
     const inbox = new Inbox(
@@ -117,13 +122,13 @@ export class RpcPeer implements OutboxLink {
   }
 
   /** For streams: puts a frame on the connection unless it is gone. */
-  send(frame: Uint8Array): void {
+  send(frame: Uint8Array, done?: () => void): void {
     if (this.#failure !== undefined) return;
     if (this.#transport.bufferedBytes > HOPELESS_BYTES) {
       this.#fail(unavailable("the other side does not take what it asked for"));
       return;
     }
-    this.#transport.send(frame);
+    this.#transport.send(frame, done);
   }
 
   /** For streams: undefined when the connection can take more now. */
@@ -171,17 +176,17 @@ export class RpcPeer implements OutboxLink {
     call.finish({ error });
   }
 
-  #receive(bytes: Uint8Array): void {
+  #receive(bytes: Uint8Array, done: (() => void) | undefined): void {
     if (this.#failure !== undefined) return;
     this.#heartbeat.heard();
     try {
-      this.#dispatch(decodeFrame(bytes));
+      this.#dispatch(decodeFrame(bytes), done);
     } catch (error) {
       this.#fail(new SandboxError("Unavailable", "the other side broke the protocol", { cause: error }));
     }
   }
 
-  #dispatch(frame: Frame): void {
+  #dispatch(frame: Frame, done: (() => void) | undefined): void {
     switch (frame.type) {
       case "call":
         this.#serveCall(frame);
@@ -193,7 +198,7 @@ export class RpcPeer implements OutboxLink {
         this.#finish(frame.id, { error: fromWire(asWireError(frame.error)) });
         break;
       case "item":
-        this.#item(frame);
+        this.#item(frame, done);
         break;
       case "end":
         if (frame.from === "caller") this.#served.get(frame.id)?.endUpload();
@@ -230,11 +235,11 @@ export class RpcPeer implements OutboxLink {
     void call.run(frame, this.#serve, this.#fault).then(() => this.#served.delete(frame.id));
   }
 
-  #item(frame: Frame & { type: "item" }): void {
+  #item(frame: Frame & { type: "item" }, done: (() => void) | undefined): void {
     const taken =
       frame.from === "caller"
         ? this.#served.get(frame.id)?.item(frame.payload, frame.cost)
-        : this.#outgoing.get(frame.id)?.inbox?.push(frame.payload, frame.cost);
+        : this.#outgoing.get(frame.id)?.inbox?.push(frame.payload, frame.cost, done);
     if (taken === false) throw new Error("an item came without credit");
   }
 

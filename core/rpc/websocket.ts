@@ -51,7 +51,11 @@ export function websocketTransport(socket: WebSocketLike): FrameTransport {
         tell();
       });
     },
-    send: (frame) => socket.send(frame, () => listener?.drained()),
+    send: (frame, done) =>
+      socket.send(frame, () => {
+        done?.();
+        listener?.drained();
+      }),
     close: () => socket.terminate(),
   };
 }

@@ -33,7 +33,8 @@ function encode(frame: { type: number; flag: number; task: number; payload: Uint
 
 function decode(chunks: readonly Buffer[]): Frame[] {
   const frames: Frame[] = [];
-  const decoder = new FrameDecoder((frame) => frames.push(frame));
+  const keep = (frame: Frame) => frames.push({ ...frame, payload: Buffer.from(frame.payload) });
+  const decoder = new FrameDecoder(keep);
   for (const chunk of chunks) decoder.push(chunk);
   return frames;
 }

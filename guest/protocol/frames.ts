@@ -1,3 +1,4 @@
+import { BufferPool } from "#core/buffer-pool.ts";
 import { SandboxError } from "#core/errors.ts";
 
 /**
@@ -40,6 +41,8 @@ export const DATA_LIMIT_BYTES = 65_536;
 export const START_LIMIT_BYTES = 2 * 1024 * 1024;
 /** The largest frame an agent ever sends is one of output. */
 const AGENT_FRAME_LIMIT_BYTES = FRAME_HEADER_BYTES + 8 + DATA_LIMIT_BYTES;
+/** Memory for frames that a read has cut, of all links: each goes back when the rest has come. */
+const CUT_FRAMES = new BufferPool(AGENT_FRAME_LIMIT_BYTES);
 /** Bytes of the length field, which does not count itself. */
 const LENGTH_BYTES = 4;
 const NOTHING = Buffer.alloc(0);
@@ -100,6 +103,8 @@ const PAYLOAD_BYTES: ReadonlyMap<number, number> = new Map([
 /** Cuts a byte stream into the frames of an agent. Holds at most one incomplete frame. */
 export class FrameDecoder {
   readonly #onFrame: (frame: Frame) => void;
+  /** Gives the memory of the incomplete frame back. */
+  #done: (() => void) | undefined;
   /** The incomplete frame: `#filled` bytes of it are there. Empty when nothing is held. */
   #partial: Buffer = NOTHING;
   #filled = 0;
@@ -129,7 +134,9 @@ export class FrameDecoder {
   }
 
   #keep(rest: Buffer, extent: number): void {
-    this.#partial = Buffer.allocUnsafe(extent);
+    const { buffer, done } = CUT_FRAMES.take(extent);
+    this.#partial = buffer.subarray(0, extent);
+    this.#done = done;
     rest.copy(this.#partial);
     this.#filled = rest.length;
   }
@@ -147,9 +154,12 @@ export class FrameDecoder {
       }
     }
     const whole = this.#partial;
+    const done = this.#done;
     this.#filled = 0;
     this.#partial = NOTHING;
+    this.#done = undefined;
     this.#deliver(whole, 0, whole.length);
+    done?.();
     return copied;
   }
 

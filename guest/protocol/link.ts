@@ -211,12 +211,16 @@ export class AgentLink implements GuestLink {
 
   /** Takes what the agent sent; the buffer is the caller's again afterwards. */
   receive(chunk: Buffer): void {
+    // What a chunk of many frames is answered with leaves in one piece.
+    this.#stream.cork();
     try {
       this.#decoder.push(chunk);
     } catch (error) {
       this.#stream.destroy();
       if (!(error instanceof SandboxError)) throw error;
       this.failure ??= error;
+    } finally {
+      this.#stream.uncork();
     }
   }
 
