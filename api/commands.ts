@@ -11,6 +11,11 @@ export const MAX_WAIT_MS = 300_000;
 const WaitMs = Type.Integer({ minimum: 0, maximum: MAX_WAIT_MS, description: "Wait so long for the end." });
 const Offset = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER });
 
+const Characters = Type.Integer({ minimum: 1, maximum: 65_535 });
+/** The size of a terminal in characters. */
+export const TerminalSize = closed({ rows: Characters, cols: Characters });
+export type TerminalSize = Static<typeof TerminalSize>;
+
 /** What to run: either `argv` or a `shell` line for the sandbox's `/bin/sh -c`, exactly one of them. */
 export const StartCommand = closed({
   argv: Type.Optional(Type.Array(TextOrBytes, { minItems: 1, maxItems: 100_000 })),
@@ -18,7 +23,8 @@ export const StartCommand = closed({
   env: Type.Optional(Environment),
   cwd: Type.Optional(PathText),
   user: Type.Optional(UserName),
-  stdin: Type.Optional(oneOf(["none", "pipe"])),
+  stdin: Type.Optional(described(oneOf(["none", "pipe"]), "`none` unless said otherwise; `pipe` with a terminal.")),
+  terminal: Type.Optional(described(TerminalSize, "Run on a terminal of this size; all output comes as stdout.")),
   timeLimitMs: Type.Optional(described(DurationMs, "Its process group is killed after so long; its output stays.")),
   outputCapBytes: Type.Optional(
     Type.Integer({ minimum: 1, maximum: 2 ** 40, description: "Bytes of each stream that stay readable." }),
@@ -47,6 +53,7 @@ export const CommandView = closed({
   id: Type.String(),
   argv: Type.Array(TextOrBytes),
   pid: Type.Integer({ description: "As seen inside the sandbox." }),
+  terminal: Type.Optional(described(TerminalSize, "The size it was started with; absent: it has no terminal.")),
   startedAtMs: Type.Number(),
   status: Type.Optional(
     closed({

@@ -1,4 +1,5 @@
 export { ArtifactList, ArtifactName, ArtifactView, BuildEvent, BuildRequest, ImportQuery } from "./artifacts.ts";
+export { AttachEvent, AttachQuery, AttachRequest, INPUT_WINDOW_BYTES } from "./attach.ts";
 export {
   CommandList,
   CommandQuery,
@@ -14,6 +15,7 @@ export {
   StartQuery,
   StdinQuery,
   StdinReply,
+  TerminalSize,
 } from "./commands.ts";
 export { ErrorBody, type ErrorDetails, type ErrorKind, type Retry } from "./errors.ts";
 export {

@@ -1,5 +1,6 @@
 import { type Static, type TObject, type TSchema, Type } from "typebox";
 import { ArtifactList, ArtifactView, BuildEvent, BuildRequest, ImportQuery } from "./artifacts.ts";
+import { AttachQuery } from "./attach.ts";
 import {
   CommandList,
   CommandQuery,
@@ -11,6 +12,7 @@ import {
   StartQuery,
   StdinQuery,
   StdinReply,
+  TerminalSize,
 } from "./commands.ts";
 import {
   FileList,
@@ -35,7 +37,8 @@ export interface Operation {
   readonly query: TObject;
   /** A schema: JSON of that form. `bytes`: any bytes, streamed. `none`: nothing is read. */
   readonly body: TSchema | "bytes" | "none";
-  readonly status: 200 | 201 | 204;
+  /** 101: the connection becomes a WebSocket. */
+  readonly status: 101 | 200 | 201 | 204;
   /** A schema: JSON of that form. `bytes`: streamed. `lines`: JSON values of `line`, one a line. */
   readonly reply: TSchema | "bytes" | { readonly line: TSchema } | "none";
   /** True: repeats under one Idempotency-Key header act once. */
@@ -155,6 +158,22 @@ export const OPERATIONS = {
     body: "bytes",
     reply: StdinReply,
     streams: true,
+  },
+  resizeTerminal: {
+    ...BASE,
+    method: "POST",
+    path: `${COMMAND}/resize`,
+    summary: "Give its terminal another size.",
+    body: TerminalSize,
+    status: 204,
+  },
+  attachCommand: {
+    ...BASE,
+    method: "GET",
+    path: `${COMMAND}/attach`,
+    summary: "A WebSocket with its output and its input.",
+    query: AttachQuery,
+    status: 101,
   },
   readOutput: {
     ...BASE,

@@ -1,4 +1,4 @@
-import type { ExitStatus, OutputStream } from "#core/sandbox.ts";
+import type { ExitStatus, OutputStream, TerminalSize } from "#core/sandbox.ts";
 
 /**
  * The agent inside a sandbox, as the edge sees it: the same for containers and virtual machines.
@@ -25,6 +25,10 @@ export interface GuestLink {
   /** Resolves when the agent has room for more. `offset` makes a repeated write harmless. */
   writeStdin(number: number, offset: number, bytes: Uint8Array): Promise<void>;
   closeStdin(number: number): void;
+  /** Gives up writes that the agent has not had, and resolves with how many bytes it has: the next writer goes on there. */
+  takeInput(number: number): Promise<number>;
+  /** Of a task on a terminal: the foreground processes are told. No effect on others. */
+  resize(number: number, size: TerminalSize): void;
   signal(number: number, signal: number, scope: "leader" | "group"): void;
   /** Tells the agent that output up to `offset` is safe; it may send more. */
   acknowledge(number: number, stream: OutputStream, offset: number): void;
@@ -79,7 +83,7 @@ export interface TaskSpec {
 
 /** Paths are absolute, inside the sandbox, as bytes. File actions end with `code` 0 or the errno that stopped them. */
 export type TaskAction =
-  | { readonly type: "exec"; readonly argv: readonly Uint8Array[] }
+  | { readonly type: "exec"; readonly argv: readonly Uint8Array[]; readonly terminal?: TerminalSize | undefined }
   /** Writes the bytes to stdout. `length` undefined: to the end. */
   | { readonly type: "read"; readonly path: Uint8Array; readonly offset: number; readonly length: number | undefined }
   /** Replaces the file by what comes on stdin, atomically, when stdin is closed properly; else leaves the old one. */

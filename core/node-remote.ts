@@ -5,6 +5,7 @@ import type {
   FileTarget,
   FileWrite,
   FileWritten,
+  InputEvent,
   Node,
   NodeInfo,
   OutputChunk,
@@ -28,7 +29,15 @@ import {
 import type { Payload } from "#core/rpc/frames.ts";
 import { type RpcOptions, RpcPeer } from "#core/rpc/peer.ts";
 import type { FrameTransport } from "#core/rpc/transport.ts";
-import type { CommandInfo, CommandSpec, FileInfo, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
+import type {
+  CommandInfo,
+  CommandSpec,
+  FileInfo,
+  Lifetime,
+  SandboxInfo,
+  SandboxSpec,
+  TerminalSize,
+} from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 
 /**
@@ -101,8 +110,16 @@ export class RemoteNode implements Node, Disposable {
     input: StdinWrite,
     signal: AbortSignal,
   ): Promise<{ readonly offset: number }> {
-    const args: StdinArguments = [id, command, { offset: input.offset, close: input.close }];
+    const args: StdinArguments = [id, command, { offset: input.offset, close: input.close, writer: input.writer }];
     return decodeValue(await this.#upload("writeStdin", args, input.bytes, signal));
+  }
+
+  takeInput(id: SandboxId, command: CommandId, writer: string, signal: AbortSignal): AsyncIterable<InputEvent> {
+    return this.#values("takeInput", [id, command, writer], signal);
+  }
+
+  resizeTerminal(id: SandboxId, command: CommandId, size: TerminalSize, signal: AbortSignal): Promise<void> {
+    return this.#call("resizeTerminal", [id, command, size], signal);
   }
 
   readOutput(id: SandboxId, command: CommandId, read: OutputRead, signal: AbortSignal): AsyncIterable<OutputChunk> {

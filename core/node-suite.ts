@@ -287,6 +287,7 @@ export function aCommand(argv: CommandSpec["argv"], changes: Partial<CommandSpec
     cwd: undefined,
     user: undefined,
     stdin: "none",
+    terminal: undefined,
     timeLimitMs: undefined,
     outputCapBytes: undefined,
     idempotencyKey: undefined,

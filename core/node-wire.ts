@@ -1,5 +1,5 @@
 import type { CommandId, SandboxId } from "#core/ids.ts";
-import type { CommandResult, Node, OutputChunk } from "#core/node.ts";
+import type { CommandResult, Node, OutputChunk, StdinWrite } from "#core/node.ts";
 import { pack, unpack } from "#core/pack.ts";
 import type { Payload } from "#core/rpc/frames.ts";
 
@@ -20,6 +20,8 @@ export const NODE_METHODS = {
   waitCommand: "call",
   signalCommand: "call",
   writeStdin: "upload",
+  takeInput: "download",
+  resizeTerminal: "call",
   readOutput: "download",
   readFile: "download",
   writeFile: "upload",
@@ -92,4 +94,4 @@ export function decodeResult(payload: Payload): CommandResult {
 }
 
 /** Where input goes; the bytes follow as a stream. */
-export type StdinArguments = readonly [SandboxId, CommandId, { readonly offset: number; readonly close: boolean }];
+export type StdinArguments = readonly [SandboxId, CommandId, Omit<StdinWrite, "bytes">];

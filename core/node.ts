@@ -9,6 +9,7 @@ import type {
   OutputStream,
   SandboxInfo,
   SandboxSpec,
+  TerminalSize,
 } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 
@@ -46,6 +47,13 @@ export interface Node {
     input: StdinWrite,
     signal: AbortSignal,
   ): Promise<{ readonly offset: number }>;
+  /**
+   * Makes `writer` the only one who may write to the input, until the iteration is given up or another writer takes it: who
+   * held it is told. Ends with the command.
+   */
+  takeInput(id: SandboxId, command: CommandId, writer: string, signal: AbortSignal): AsyncIterable<InputEvent>;
+  /** Of a command on a terminal; no effect when it has ended. */
+  resizeTerminal(id: SandboxId, command: CommandId, size: TerminalSize, signal: AbortSignal): Promise<void>;
   /**
    * Chunks from `offset` on; with `follow` until the stream ends. A gap before a chunk shows in its offset. The bytes of a chunk
    * are the reader's until it asks for the next.
@@ -126,7 +134,12 @@ export interface StdinWrite {
   readonly offset: number;
   readonly bytes: AsyncIterable<Uint8Array>;
   readonly close: boolean;
+  /** As which writer the input was taken; undefined: by nobody. */
+  readonly writer?: string | undefined;
 }
+
+/** What becomes of an input that was taken: first where it goes on, perhaps later that another writer has it. */
+export type InputEvent = { readonly type: "taken"; readonly offset: number } | { readonly type: "displaced" };
 
 /** Which part of a command's output to read, and how. */
 export interface OutputRead {

@@ -121,6 +121,12 @@ export interface StreamInfo {
   readonly ended: boolean;
 }
 
+/** The size of a terminal in characters, each from 1 to 65,535. */
+export interface TerminalSize {
+  readonly rows: number;
+  readonly cols: number;
+}
+
 /** A program to run. Text is UTF-8; bytes that are not go as `Uint8Array`. */
 export interface CommandSpec {
   readonly argv: readonly (string | Uint8Array)[];
@@ -129,6 +135,8 @@ export interface CommandSpec {
   readonly cwd: string | undefined;
   readonly user: string | undefined;
   readonly stdin: "none" | "pipe";
+  /** The program runs on a terminal of this size: it is its input, where it has one, and all its output comes as stdout. */
+  readonly terminal: TerminalSize | undefined;
   readonly timeLimitMs: number | undefined;
   /** Bytes of each stream that stay readable; the middle of more is dropped and counted. */
   readonly outputCapBytes: number | undefined;
@@ -141,6 +149,8 @@ export interface CommandInfo {
   readonly argv: readonly (string | Uint8Array)[];
   /** Process id as seen inside the sandbox. */
   readonly pid: number;
+  /** The size it was started with; undefined: it has no terminal. */
+  readonly terminal: TerminalSize | undefined;
   readonly startedAtMs: number;
   readonly status: ExitStatus | undefined;
   readonly stdout: StreamInfo;

@@ -1,13 +1,14 @@
 import type { Clock } from "#core/clock.ts";
+import { SandboxError } from "#core/errors.ts";
 import type { CommandId } from "#core/ids.ts";
-import type { CommandResult, OutputChunk, OutputRead, RunWait, StdinWrite } from "#core/node.ts";
-import type { CommandInfo, CommandSpec } from "#core/sandbox.ts";
+import type { CommandResult, InputEvent, OutputChunk, OutputRead, RunWait, StdinWrite } from "#core/node.ts";
+import type { CommandInfo, CommandSpec, TerminalSize } from "#core/sandbox.ts";
 import type { SandboxDriver } from "#edge/driver.ts";
 import { inlineOutput } from "#edge/inline-output.ts";
 import { readLog } from "#edge/output-reader.ts";
 import { signalNumber } from "#edge/signals.ts";
-import { writeStdin } from "#edge/stdin.ts";
-import { validateCommand } from "#edge/validate.ts";
+import { takeInput, writeStdin } from "#edge/stdin.ts";
+import { validateCommand, validateTerminal } from "#edge/validate.ts";
 import { waitAtMost } from "#edge/wait.ts";
 
 /** A call of the node API about what runs in one sandbox. */
@@ -63,6 +64,32 @@ export async function feedCommand(
   using _busy = driver.busy();
   const { live } = driver.commands.find(command);
   return await writeStdin(live, input, { signal, agent: () => driver.agent("use", signal) });
+}
+
+/** See `Node.takeInput`. */
+export async function* takeCommandInput(
+  { driver, signal }: CommandCall,
+  command: CommandId,
+  writer: string,
+): AsyncGenerator<InputEvent, void, undefined> {
+  const { live } = driver.commands.find(command);
+  yield* takeInput(live, writer, { signal, agent: () => driver.agent("use", signal) });
+}
+
+/** See `Node.resizeTerminal`. */
+export async function resizeTerminal(
+  { driver, signal }: CommandCall,
+  command: CommandId,
+  size: TerminalSize,
+): Promise<void> {
+  validateTerminal(size);
+  using _busy = driver.busy();
+  const { live, terminal } = driver.commands.find(command);
+  if (terminal === undefined) {
+    throw new SandboxError("FailedPrecondition", "the command has no terminal", { hint: "start it with one" });
+  }
+  if (live === undefined || live.status !== undefined) return;
+  (await driver.agent("use", signal)).resize(live.identity.number, size);
 }
 
 /** See `Node.readOutput`. */

@@ -2,6 +2,7 @@ import type { GuestLink, TaskEnd, TaskSink } from "#core/guest.ts";
 import type { CommandId } from "#core/ids.ts";
 import type { CommandInfo, CommandSpec, ExitCause, ExitStatus, OutputStream, StreamInfo } from "#core/sandbox.ts";
 import type { CommandEnd } from "#edge/command-rows.ts";
+import { InputClaims } from "#edge/input-claims.ts";
 import type { OutputLog } from "#edge/output-log.ts";
 
 /** What a live command needs of the sandbox around it. */
@@ -39,6 +40,8 @@ export class LiveCommand implements TaskSink {
   pid = 0;
   /** Bytes of stdin the agent took; undefined after a restart, when only the agent knows. */
   stdinTaken: number | undefined = 0;
+  /** Who may write to its input. */
+  readonly input = new InputClaims();
   /** A signal that callers sent: a death by it needs no other explanation. */
   killedByCaller = false;
   readonly #host: CommandHost;
@@ -74,6 +77,7 @@ export class LiveCommand implements TaskSink {
       id: this.identity.id,
       argv: this.identity.spec.argv,
       pid: this.pid,
+      terminal: this.identity.spec.terminal,
       startedAtMs: this.identity.startedAtMs,
       status: this.#status,
       ...this.#streams,

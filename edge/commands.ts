@@ -334,6 +334,7 @@ function recorded(row: CommandRow): CommandInfo {
     id: row.id,
     argv: row.spec.argv,
     pid: row.pid ?? 0,
+    terminal: row.spec.terminal,
     startedAtMs: row.startedAtMs,
     status: row.status,
     stdout: row.streams?.stdout ?? none,

@@ -9,6 +9,7 @@ import type {
   FileTarget,
   FileWrite,
   FileWritten,
+  InputEvent,
   Node,
   NodeInfo,
   OutputChunk,
@@ -28,6 +29,7 @@ import type {
   Lifetime,
   SandboxInfo,
   SandboxSpec,
+  TerminalSize,
 } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 import { abortable } from "#edge/abort.ts";
@@ -36,8 +38,10 @@ import {
   type CommandCall,
   feedCommand,
   readOutput,
+  resizeTerminal,
   signalCommand,
   startCommand,
+  takeCommandInput,
   waitCommand,
 } from "#edge/command-calls.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
@@ -221,6 +225,19 @@ export class Edge implements Node {
     signal: AbortSignal,
   ): Promise<{ readonly offset: number }> {
     return feedCommand(this.#calling(id, signal), command, input);
+  }
+
+  async *takeInput(
+    id: SandboxId,
+    command: CommandId,
+    writer: string,
+    signal: AbortSignal,
+  ): AsyncGenerator<InputEvent, void, undefined> {
+    yield* takeCommandInput(this.#calling(id, signal), command, writer);
+  }
+
+  async resizeTerminal(id: SandboxId, command: CommandId, size: TerminalSize, signal: AbortSignal): Promise<void> {
+    await resizeTerminal(this.#calling(id, signal), command, size);
   }
 
   async *readOutput(

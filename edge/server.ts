@@ -1,6 +1,6 @@
 import { SandboxError } from "#core/errors.ts";
 import { parseCommandId, parseSandboxId } from "#core/ids.ts";
-import type { Node } from "#core/node.ts";
+import type { Node, StdinWrite } from "#core/node.ts";
 import {
   decodeBytes,
   encodeBytes,
@@ -55,9 +55,12 @@ const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
   signalCommand: (node, args, { signal }) =>
     value(node.signalCommand(sandbox(args), command(args), String(args[2]), signal)),
   writeStdin: (node, args, { signal, upload }) => {
-    const input = { ...fields<{ offset: number; close: boolean }>(args[2]), bytes: decodeBytes(upload) };
+    const input = { ...fields<Omit<StdinWrite, "bytes">>(args[2]), bytes: decodeBytes(upload) };
     return value(node.writeStdin(sandbox(args), command(args), input, signal));
   },
+  takeInput: (node, args, { signal }) => values(node.takeInput(sandbox(args), command(args), String(args[2]), signal)),
+  resizeTerminal: (node, args, { signal }) =>
+    value(node.resizeTerminal(sandbox(args), command(args), fields(args[2]), signal)),
   readOutput: (node, args, { signal }) =>
     encodeChunks(node.readOutput(sandbox(args), command(args), fields(args[2]), signal)),
   readFile: (node, args, { signal }) => encodeBytes(node.readFile(sandbox(args), fields(args[1]), signal)),

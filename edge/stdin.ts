@@ -1,6 +1,7 @@
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
-import type { StdinWrite } from "#core/node.ts";
+import type { InputEvent, StdinWrite } from "#core/node.ts";
+import { abortable } from "#edge/abort.ts";
 import type { LiveCommand } from "#edge/command.ts";
 import { Interruption } from "#edge/interruption.ts";
 
@@ -22,13 +23,9 @@ export async function writeStdin(
   input: StdinWrite,
   options: { readonly signal: AbortSignal; agent(): Promise<GuestLink> },
 ): Promise<{ readonly offset: number }> {
-  if (command === undefined || command.status !== undefined) throw ended();
-  if (command.identity.spec.stdin !== "pipe") {
-    throw new SandboxError("FailedPrecondition", "the command was started without input", {
-      hint: "start it with a pipe",
-    });
-  }
+  requireInput(command);
   const taken = command.stdinTaken ?? input.offset;
+  command.input.check(input.writer, input.offset, taken);
   if (!Number.isSafeInteger(input.offset) || input.offset < 0 || input.offset > taken) {
     throw new SandboxError("InvalidArgument", `input at ${input.offset} would leave a gap after ${taken}`, {
       details: { offset: taken },
@@ -48,11 +45,41 @@ export async function writeStdin(
   }
 }
 
+/**
+ * Gives the input to one writer: yields where it goes on, then, when another one takes it, says so and ends. It also ends with
+ * the command. Throws as `writeStdin` does.
+ */
+export async function* takeInput(
+  command: LiveCommand | undefined,
+  writer: string,
+  options: { readonly signal: AbortSignal; agent(): Promise<GuestLink> },
+): AsyncGenerator<InputEvent, void, undefined> {
+  requireInput(command);
+  using claim = command.input.take(writer);
+  const link = await options.agent();
+  const offset = await link.takeInput(command.identity.number);
+  command.stdinTaken = offset;
+  yield { type: "taken", offset };
+  const ended = command.finished.then(() => "ended" as const);
+  const outcome = await abortable(Promise.race([claim.displaced, ended]), options.signal);
+  if (outcome === "displaced") yield { type: "displaced" };
+}
+
+function requireInput(command: LiveCommand | undefined): asserts command is LiveCommand {
+  if (command === undefined || command.status !== undefined) throw ended();
+  if (command.identity.spec.stdin !== "pipe") {
+    throw new SandboxError("FailedPrecondition", "the command was started without input", {
+      hint: "start it with a pipe",
+    });
+  }
+}
+
 async function feedAll(command: LiveCommand, input: StdinWrite, options: Feeding): Promise<number> {
   let offset = input.offset;
   for await (const chunk of input.bytes) {
     for (let at = 0; at < chunk.length; at += PIECE_BYTES) {
       const piece = chunk.subarray(at, at + PIECE_BYTES);
+      command.input.check(input.writer, offset, command.stdinTaken ?? offset);
       await feed(command, offset, piece, options);
       offset += piece.length;
     }

@@ -1,11 +1,13 @@
 import { SandboxError } from "#core/errors.ts";
 import { type EdgeId, edgeOf, parseSandboxId } from "#core/ids.ts";
-import type { CommandSpec, Lifetime, SandboxSpec } from "#core/sandbox.ts";
+import type { CommandSpec, Lifetime, SandboxSpec, TerminalSize } from "#core/sandbox.ts";
 
 /** The kernel takes about two megabytes of arguments and environment; what is longer need not reach the agent. */
 const ARGUMENTS_LIMIT_BYTES = 2 * 1024 * 1024;
 const LAYERS_LIMIT = 64;
 const KEY_LIMIT = 256;
+/** The kernel's own. */
+const TERMINAL_LIMIT = 65_535;
 
 /** Throws `InvalidArgument`, naming the field, for a spec that no node could run. The node's own limits are admission's. */
 export function validateSandbox(spec: SandboxSpec, edge: EdgeId): void {
@@ -44,10 +46,19 @@ export function validateCommand(spec: CommandSpec): void {
   if (spec.cwd !== undefined && !text("cwd", spec.cwd).startsWith("/")) refuse("cwd", "must be absolute");
   if (spec.user !== undefined) text("user", spec.user);
   if (spec.stdin !== "none" && spec.stdin !== "pipe") refuse("stdin", "must be none or pipe");
+  if (spec.terminal !== undefined) validateTerminal(spec.terminal);
   if (spec.timeLimitMs !== undefined) number("timeLimitMs", spec.timeLimitMs, { above: 0 });
   if (spec.outputCapBytes !== undefined) whole("outputCapBytes", spec.outputCapBytes, 1);
   if (spec.idempotencyKey !== undefined && text("idempotencyKey", spec.idempotencyKey).length > KEY_LIMIT) {
     refuse("idempotencyKey", `must have at most ${KEY_LIMIT} characters`);
+  }
+}
+
+/** Throws `InvalidArgument` for a size that no terminal has. */
+export function validateTerminal({ rows, cols }: TerminalSize): void {
+  for (const [field, count] of Object.entries({ "terminal.rows": rows, "terminal.cols": cols })) {
+    whole(field, count, 1);
+    if (count > TERMINAL_LIMIT) refuse(field, `must be at most ${TERMINAL_LIMIT}`);
   }
 }
 

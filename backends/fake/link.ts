@@ -69,6 +69,15 @@ export class FakeLink implements GuestLink {
     if (this.#open) this.#sandbox.tasks.get(number)?.closeStdin();
   }
 
+  async takeInput(number: number): Promise<number> {
+    this.#requireOpen();
+    return this.#sandbox.tasks.get(number)?.inputBytes ?? 0;
+  }
+
+  resize(): void {
+    // No program of the fake guest has a terminal: `check` of a start refuses them.
+  }
+
   signal(number: number, signal: number): void {
     if (!this.#open) return;
     const name = signal === 9 ? "SIGKILL" : signal === 15 ? "SIGTERM" : "SIGINT";

@@ -10,6 +10,7 @@ export function programOf(task: TaskSpec, sandbox: FakeSandbox): Program {
   const { action } = task;
   if (task.user === "nobody-here") throw new SandboxError("InvalidArgument", "the sandbox has no such user");
   if (action.type !== "exec") return (io) => actOnFile(action, io, sandbox);
+  if (action.terminal !== undefined) throw new SandboxError("FailedPrecondition", "the fake guest has no terminals");
   const [name = "", ...args] = action.argv.map((argument) => Buffer.from(argument).toString());
   const program = PROGRAMS[name];
   if (program === undefined) throw new SandboxError("CommandNotFound", `the sandbox has no program ${name}`);

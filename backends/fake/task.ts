@@ -151,6 +151,11 @@ export class FakeTask {
     this.#changed();
   }
 
+  /** Input that has arrived. */
+  get inputBytes(): number {
+    return this.#inputTaken;
+  }
+
   get report(): TaskReport {
     const range = (state: Held) => ({ from: state.from, to: state.from + state.bytes.length });
     return {

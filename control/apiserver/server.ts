@@ -4,6 +4,7 @@ import type { TSchema } from "typebox";
 import { OPERATIONS, type Operation, type OperationName } from "#api/index.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { Principal } from "../iam/iam.ts";
+import { attachRoute } from "./attach/route.ts";
 import { failureOf } from "./failure.ts";
 import type { Call, Handlers, Services } from "./handler.ts";
 import { parseJson } from "./json.ts";
@@ -41,7 +42,7 @@ declare module "fastify" {
 
 /** The HTTP server with every call of the API, not listening yet. */
 export function apiserver(services: Services): FastifyInstance {
-  const upgrades = new Upgrades(services, []);
+  const upgrades = new Upgrades(services, [attachRoute(services)]);
   const app = Fastify({
     logger: false,
     http: { shouldUpgradeCallback: upgrades.claims },

@@ -51,6 +51,7 @@ export function commandView(info: CommandInfo): CommandView {
     id: info.id,
     argv: info.argv.map(textOrBytes),
     pid: info.pid,
+    ...(info.terminal === undefined ? {} : { terminal: { ...info.terminal } }),
     startedAtMs: info.startedAtMs,
     ...(info.status === undefined ? {} : { status: statusView(info.status) }),
     stdout: { ...info.stdout },

@@ -6,6 +6,7 @@ import type {
   FileRead,
   FileWrite,
   FileWritten,
+  InputEvent,
   Node,
   NodeInfo,
   OutputChunk,
@@ -15,7 +16,15 @@ import type {
   StdinWrite,
   UsageRead,
 } from "#core/node.ts";
-import type { CommandInfo, CommandSpec, FileInfo, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
+import type {
+  CommandInfo,
+  CommandSpec,
+  FileInfo,
+  Lifetime,
+  SandboxInfo,
+  SandboxSpec,
+  TerminalSize,
+} from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 import type { Log } from "../log.ts";
 
@@ -47,6 +56,7 @@ export class TestNode implements Node {
   entries: readonly FileInfo[] = [];
   size = { cpus: 64, memoryMiB: 65_536, sandboxes: 1000 };
   stdin = Buffer.alloc(0);
+  readonly resized: TerminalSize[] = [];
 
   constructor(edge: string) {
     this.edge = parseEdgeId(edge);
@@ -137,6 +147,7 @@ export class TestNode implements Node {
       id: newCommandId(),
       argv: spec.argv,
       pid: 7,
+      terminal: spec.terminal,
       startedAtMs: 3,
       status: ended ? { cause: "exited", code, signal: undefined, wallMs: 1, cpuMs: 1, maxRssKiB: 100 } : undefined,
       stdout: { seen: stdout.length, kept: stdout.length, truncated: false, ended },
@@ -145,6 +156,23 @@ export class TestNode implements Node {
     this.commands.set(info.id, { spec, info });
     if (!ended || wait.waitMs === 0) return { command: info, output: undefined };
     return { command: info, output: { stdout: stdout.subarray(0, wait.inlineBytes), stderr: new Uint8Array() } };
+  }
+
+  async *takeInput(
+    id: SandboxId,
+    _command: CommandId,
+    _writer: string,
+    signal: AbortSignal,
+  ): AsyncGenerator<InputEvent, void, undefined> {
+    await this.#enter("takeInput", signal);
+    this.#sandbox(id);
+    yield { type: "taken", offset: this.stdin.length };
+  }
+
+  async resizeTerminal(id: SandboxId, _command: CommandId, size: TerminalSize, signal: AbortSignal): Promise<void> {
+    await this.#enter("resizeTerminal", signal);
+    this.#sandbox(id);
+    this.resized.push(size);
   }
 
   async listCommands(id: SandboxId, signal: AbortSignal): Promise<readonly CommandInfo[]> {

@@ -16,6 +16,7 @@
 
 #include "frame.h"
 #include "list.h"
+#include "start.h"
 
 /* Unacknowledged bytes kept of each output stream; the writer waits when they are reached. Powers of two. */
 #define OUTPUT_WINDOW (256u * 1024)
@@ -43,6 +44,7 @@ struct stream {
 	int fd;               /* -1: nobody in the sandbox holds the other end, or the task is not started */
 	bool stalled;         /* the window was full when the pipe may have held bytes */
 	bool hung_up;         /* nobody will write any more */
+	bool terminal;        /* the master of a terminal: only a refused read says that it is empty */
 	bool ended;           /* and everything was read */
 	bool resumed; /* this connection has said from where it wants the stream */
 	bool eof_sent;
@@ -57,6 +59,8 @@ struct input {
 	uint8_t *ring;
 	uint64_t received, written;
 	bool absent; /* the task has no stdin */
+	bool terminal;
+	bool in_line; /* of a terminal: the last byte it took was no newline */
 	bool closing;
 	bool answer_due;
 	uint8_t answer; /* enum stdin_answer */
@@ -84,6 +88,7 @@ struct task {
 	int32_t failed_errno;
 	uint8_t tries;
 	uint8_t action;
+	struct terminal_size terminal;
 	bool forgotten; /* only its process is left, to be reaped */
 	bool started_due;
 	bool exit_sent;
@@ -215,11 +220,21 @@ void stream_event(struct agent *agent, struct stream *stream, bool hung_up);
 /* False: the offset is not the edge's to acknowledge. */
 bool stream_acknowledge(struct agent *agent, struct task *task, int which, uint64_t offset);
 void stream_close(struct stream *stream);
-void stream_mark(struct stream *stream);
+/* What is in the pipe now, the leader's end must wait for. */
+void stream_mark(struct agent *agent, struct stream *stream);
 bool input_take(struct agent *agent, struct task *task, uint64_t offset, const uint8_t *bytes, uint32_t size);
 void input_finish(struct agent *agent, struct task *task, uint64_t offset);
 void input_drain(struct agent *agent, struct task *task);
 void input_close(struct input *input);
+/* Says how much input has arrived, for whoever takes it over. */
+void input_tell(struct agent *agent, const struct task *task);
+
+/* terminal.c */
+/* Opens the master of a new terminal of that size, and its other end. 0 or an errno. */
+int terminal_open(struct terminal_size size, int *master, int *slave);
+void terminal_resize(struct task *task, struct terminal_size size);
+/* Types the end of input, where the terminal has one. False: it has no room for it now. */
+bool terminal_end_input(struct input *input);
 
 /* launch.c */
 void spawner_start(struct agent *agent);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -38,16 +39,28 @@ static int empty_input(void) {
 	return ends[0];
 }
 
+/* The terminal becomes the child's own: it leads a session since it was born, and nobody else has this one yet. */
+static int arrange_streams(const struct spawn *spawn, bool terminal) {
+	int out = spawn->fds[PASSED_OUT];
+	if (terminal) {
+		if (ioctl(out, TIOCSCTTY, 0) != 0) return errno;
+		return dup2(out, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0 ? errno : 0;
+	}
+	int input = spawn->fds[PASSED_INPUT] >= 0 ? spawn->fds[PASSED_INPUT] : empty_input();
+	return input < 0 || dup2(input, 0) < 0 || dup2(out, 1) < 0 || dup2(spawn->fds[PASSED_ERR], 2) < 0 ? errno : 0;
+}
+
 /* Afterwards: 0 to 2 the streams, 3 the report, 4 the marker of a write, nothing else. */
-static int arrange(const struct spawn *spawn) {
-	int input = spawn->input >= 0 ? spawn->input : empty_input();
-	if (input < 0 || dup2(input, 0) < 0 || dup2(spawn->out, 1) < 0 || dup2(spawn->err, 2) < 0) return errno;
+static int arrange(const struct spawn *spawn, bool terminal) {
+	int error = arrange_streams(spawn, terminal);
+	if (error != 0) return error;
 	/* The marker first: the report may lie in its place, and is moved below everything received. */
-	int report = fcntl(spawn->report, F_DUPFD_CLOEXEC, MARKER + PASSED_LIMIT + 2);
+	int report = fcntl(spawn->fds[PASSED_REPORT], F_DUPFD_CLOEXEC, MARKER + PASSED_LIMIT + 2);
 	if (report < 0) return errno;
-	if (spawn->marker >= 0 && spawn->marker != MARKER && dup3(spawn->marker, MARKER, O_CLOEXEC) < 0) return errno;
+	int marker = spawn->fds[PASSED_MARKER];
+	if (marker >= 0 && marker != MARKER && dup3(marker, MARKER, O_CLOEXEC) < 0) return errno;
 	if (dup3(report, REPORT, O_CLOEXEC) < 0) return errno;
-	return close_range(spawn->marker >= 0 ? MARKER + 1 : MARKER, ~0u, 0) != 0 ? errno : 0;
+	return close_range(marker >= 0 ? MARKER + 1 : MARKER, ~0u, 0) != 0 ? errno : 0;
 }
 
 /*
@@ -79,8 +92,8 @@ static int become(const struct identity *identity) {
 }
 
 static const uint8_t *map_body(const struct spawn *spawn) {
-	if (spawn->file < 0) return spawn->body;
-	void *pages = mmap(NULL, spawn->body_size, PROT_READ, MAP_PRIVATE, spawn->file, 0);
+	if (spawn->fds[PASSED_FILE] < 0) return spawn->body;
+	void *pages = mmap(NULL, spawn->body_size, PROT_READ, MAP_PRIVATE, spawn->fds[PASSED_FILE], 0);
 	return pages == MAP_FAILED ? NULL : pages;
 }
 
@@ -92,23 +105,26 @@ static void run(const struct start *start, const struct identity *identity) {
 void child_main(const struct options *options, const struct spawn *spawn) {
 	static struct identity identity;
 	struct start start;
+	int first_report = spawn->fds[PASSED_REPORT];
 	setsid();
 	/* After setsid: whoever knows the pid may signal the group. */
 	struct report born = {.value = getpid()};
-	if (write(spawn->report, &born, sizeof born) != sizeof born) _exit(127);
+	if (write(first_report, &born, sizeof born) != sizeof born) _exit(127);
 	const uint8_t *body = map_body(spawn);
-	if (body == NULL) fail(spawn->report, STAGE_SETUP, errno);
-	if (start_parse(body, spawn->body_size, &start) != 0) fail(spawn->report, STAGE_REQUEST, EINVAL);
-	int error = arrange(spawn);
-	if (error != 0) fail(spawn->report, STAGE_SETUP, error);
+	if (body == NULL) fail(first_report, STAGE_SETUP, errno);
+	if (start_parse(body, spawn->body_size, &start) != 0) fail(first_report, STAGE_REQUEST, EINVAL);
+	int error = arrange(spawn, start.terminal.rows != 0);
+	if (error != 0) fail(first_report, STAGE_SETUP, error);
 	signal(SIGPIPE, SIG_DFL);
 	if ((error = become_killable()) != 0) fail(REPORT, STAGE_SETUP, error);
 	if ((error = identity_resolve(start.user, &identity)) != 0) fail(REPORT, STAGE_USER, error);
 	if ((error = apply_rlimits(options)) != 0) fail(REPORT, STAGE_RLIMIT, error);
+	/* Programs open their terminal by its name, too. */
+	if (start.terminal.rows != 0 && fchown(0, identity.uid, (gid_t)-1) != 0) fail(REPORT, STAGE_SETUP, errno);
 	if ((error = become(&identity)) != 0) fail(REPORT, STAGE_USER, error);
 	if (chdir(start.cwd) != 0) fail(REPORT, STAGE_CWD, errno);
 	if (start.action == ACTION_EXEC) run(&start, &identity);
 	/* The action is under way: what stops it from here on is its exit code. */
 	close(REPORT);
-	_exit(files_run(&start, spawn->marker >= 0 ? MARKER : -1));
+	_exit(files_run(&start, spawn->fds[PASSED_MARKER] >= 0 ? MARKER : -1));
 }

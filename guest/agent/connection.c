@@ -72,6 +72,12 @@ static bool handle_task(struct agent *agent, const struct frame *frame) {
 	case FRAME_ACK:
 		if (frame->flag >= STREAMS) return false;
 		return task == NULL || stream_acknowledge(agent, task, frame->flag, get64(frame->payload));
+	case FRAME_RESIZE:
+		if (task != NULL) terminal_resize(task, (struct terminal_size){get16(frame->payload), get16(frame->payload + 2)});
+		return get16(frame->payload) != 0 && get16(frame->payload + 2) != 0;
+	case FRAME_INPUT_ASK:
+		if (task != NULL) input_tell(agent, task);
+		return true;
 	case FRAME_FORGET:
 		if (task != NULL) task_forget(agent, task);
 		return true;

@@ -8,7 +8,7 @@
 #define PROTOCOL_VERSION 1u
 
 enum frame_type {
-	/* edge to agent; 10 to 31 are kept for terminals and sessions */
+	/* edge to agent */
 	FRAME_HELLO = 1,
 	FRAME_PING = 2,
 	FRAME_START = 3,
@@ -18,6 +18,9 @@ enum frame_type {
 	FRAME_ACK = 7,
 	FRAME_FORGET = 8,
 	FRAME_LIST = 9,
+	FRAME_RESIZE = 10,
+	FRAME_INPUT_ASK = 11,
+	FRAME_EDGE_LIMIT = 32,
 	/* agent to edge */
 	FRAME_WELCOME = 64,
 	FRAME_PONG = 65,
@@ -30,6 +33,7 @@ enum frame_type {
 	FRAME_TASK = 72,
 	FRAME_LIST_END = 73,
 	FRAME_PROTOCOL_ERROR = 74,
+	FRAME_INPUT_AT = 75,
 };
 
 /* The step of a start that failed: the flag of START_FAILED. */

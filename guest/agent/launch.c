@@ -100,115 +100,128 @@ void spawner_check(struct agent *agent) {
 	}
 }
 
-struct pipes {
-	int ours[5], theirs[5];
-	int count;
-	int body;
+/* Both ends of what a start passes, -1 where there is none. */
+struct ends {
+	int ours[PASSED_LIMIT], theirs[PASSED_LIMIT];
 };
 
-enum { PIPE_REPORT, PIPE_OUT, PIPE_ERR, PIPE_INPUT, PIPE_MARKER };
+static void close_ends(int ends[PASSED_LIMIT]) {
+	for (int i = 0; i < PASSED_LIMIT; i++) close_fd(&ends[i]);
+}
 
-static void close_pipes(struct pipes *pipes) {
-	for (int i = 0; i < pipes->count; i++) {
-		close(pipes->ours[i]);
-		close(pipes->theirs[i]);
+static int open_pipe(struct ends *ends, enum passed which) {
+	int pair[2];
+	if (pipe2(pair, O_CLOEXEC) != 0) return errno;
+	bool inward = which < PASSED_INPUT;
+	ends->ours[which] = inward ? pair[0] : pair[1];
+	ends->theirs[which] = inward ? pair[1] : pair[0];
+	/* The flag is of one end: the command's stays blocking. */
+	fcntl(ends->ours[which], F_SETFL, O_NONBLOCK);
+	return 0;
+}
+
+/* Reading and writing wait for different events, and a descriptor is watched once: the input has one of its own. */
+static int open_terminal(struct ends *ends, const struct task *task) {
+	int error = terminal_open(task->terminal, &ends->ours[PASSED_OUT], &ends->theirs[PASSED_OUT]);
+	if (error != 0 || task->input.absent) return error;
+	ends->ours[PASSED_INPUT] = fcntl(ends->ours[PASSED_OUT], F_DUPFD_CLOEXEC, 0);
+	return ends->ours[PASSED_INPUT] < 0 ? errno : 0;
+}
+
+static int open_streams(struct ends *ends, const struct task *task) {
+	if (task->terminal.rows != 0) return open_terminal(ends, task);
+	int error = open_pipe(ends, PASSED_OUT);
+	if (error == 0) error = open_pipe(ends, PASSED_ERR);
+	if (error == 0 && !task->input.absent) error = open_pipe(ends, PASSED_INPUT);
+	if (error == 0 && !task->input.absent && task->action == ACTION_WRITE) error = open_pipe(ends, PASSED_MARKER);
+	return error;
+}
+
+static int open_body(struct ends *ends, const struct task *task) {
+	if (task->body_size <= INLINE_BODY) return 0;
+	int file = ends->theirs[PASSED_FILE] = memfd_create("start", MFD_CLOEXEC);
+	if (file < 0) return errno;
+	ssize_t wrote = write(file, task->body, task->body_size);
+	return wrote == (ssize_t)task->body_size ? 0 : wrote < 0 ? errno : ENOSPC;
+}
+
+static int open_ends(struct ends *ends, const struct task *task) {
+	for (int i = 0; i < PASSED_LIMIT; i++) ends->ours[i] = ends->theirs[i] = -1;
+	int error = open_pipe(ends, PASSED_REPORT);
+	if (error == 0) error = open_streams(ends, task);
+	if (error == 0) error = open_body(ends, task);
+	if (error != 0) {
+		close_ends(ends->ours);
+		close_ends(ends->theirs);
 	}
-	close_fd(&pipes->body);
+	return error;
 }
 
-static bool open_pipes(struct pipes *pipes, int count) {
-	*pipes = (struct pipes){.body = -1};
-	for (int i = 0; i < count; i++) {
-		int ends[2];
-		if (pipe2(ends, O_CLOEXEC) != 0) {
-			close_pipes(pipes);
-			return false;
-		}
-		bool inward = i < PIPE_INPUT;
-		pipes->ours[i] = inward ? ends[0] : ends[1];
-		pipes->theirs[i] = inward ? ends[1] : ends[0];
-		/* The flag is of one end: the command's stays blocking. */
-		fcntl(pipes->ours[i], F_SETFL, O_NONBLOCK);
-		pipes->count = i + 1;
+static bool send_spawn(struct agent *agent, const struct task *task, const int theirs[PASSED_LIMIT]) {
+	struct spawn_message head = {.body_size = task->body_size};
+	int passing[PASSED_LIMIT];
+	size_t count = 0;
+	for (int i = 0; i < PASSED_LIMIT; i++) {
+		if (theirs[i] < 0) continue;
+		passing[count++] = theirs[i];
+		head.passed |= 1u << i;
 	}
-	return true;
-}
-
-static bool open_body(struct pipes *pipes, const struct task *task) {
-	if (task->body_size <= INLINE_BODY) return true;
-	pipes->body = memfd_create("start", MFD_CLOEXEC);
-	if (pipes->body < 0) return false;
-	return write(pipes->body, task->body, task->body_size) == (ssize_t)task->body_size;
-}
-
-static bool send_spawn(struct agent *agent, const struct task *task, const struct pipes *pipes) {
-	bool file = pipes->body >= 0;
-	struct spawn_message head = {
-		.body_size = task->body_size,
-		.has_input = pipes->count > PIPE_INPUT,
-		.has_marker = pipes->count > PIPE_MARKER,
-		.has_file = file,
-	};
 	struct iovec pieces[2] = {{&head, sizeof head}, {task->body, task->body_size}};
 	union {
 		char bytes[CMSG_SPACE(PASSED_LIMIT * sizeof(int))];
 		struct cmsghdr align;
 	} control = {0};
-	int fds = pipes->count + (file ? 1 : 0);
 	struct msghdr message = {
 		.msg_iov = pieces,
-		.msg_iovlen = file ? 1 : 2,
+		.msg_iovlen = theirs[PASSED_FILE] >= 0 ? 1 : 2,
 		.msg_control = control.bytes,
-		.msg_controllen = CMSG_SPACE((size_t)fds * sizeof(int)),
+		.msg_controllen = CMSG_SPACE(count * sizeof(int)),
 	};
 	struct cmsghdr *passed = CMSG_FIRSTHDR(&message);
 	passed->cmsg_level = SOL_SOCKET;
 	passed->cmsg_type = SCM_RIGHTS;
-	passed->cmsg_len = CMSG_LEN((size_t)fds * sizeof(int));
-	memcpy(CMSG_DATA(passed), pipes->theirs, (size_t)pipes->count * sizeof(int));
-	if (file) memcpy(CMSG_DATA(passed) + (size_t)pipes->count * sizeof(int), &pipes->body, sizeof(int));
+	passed->cmsg_len = CMSG_LEN(count * sizeof(int));
+	memcpy(CMSG_DATA(passed), passing, count * sizeof(int));
 	return sendmsg(agent->spawner.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
-static void adopt_pipes(struct agent *agent, struct task *task, struct pipes *pipes) {
-	task->report = pipes->ours[PIPE_REPORT];
-	task->streams[STDOUT].fd = pipes->ours[PIPE_OUT];
-	task->streams[STDERR].fd = pipes->ours[PIPE_ERR];
+static void adopt_ends(struct agent *agent, struct task *task, const int ours[PASSED_LIMIT]) {
+	bool terminal = task->terminal.rows != 0;
+	task->report = ours[PASSED_REPORT];
 	agent_watch(agent, task->report, EPOLLIN, ON_REPORT, task);
-	agent_watch(agent, task->streams[STDOUT].fd, EPOLLIN | EPOLLET, ON_STDOUT, task);
-	agent_watch(agent, task->streams[STDERR].fd, EPOLLIN | EPOLLET, ON_STDERR, task);
-	if (pipes->count > PIPE_INPUT) {
-		task->input.fd = pipes->ours[PIPE_INPUT];
-		agent_watch(agent, task->input.fd, EPOLLOUT | EPOLLET, ON_INPUT, task);
+	for (int i = 0; i < STREAMS; i++) {
+		struct stream *stream = &task->streams[i];
+		stream->fd = ours[PASSED_OUT + i];
+		stream->terminal = terminal;
+		/* A terminal has no second output. */
+		stream->ended = stream->fd < 0;
+		if (stream->fd >= 0) agent_watch(agent, stream->fd, EPOLLIN | EPOLLET, (enum source)(ON_STDOUT + i), task);
 	}
-	if (pipes->count > PIPE_MARKER) task->input.marker = pipes->ours[PIPE_MARKER];
-	for (int i = 0; i < pipes->count; i++) close(pipes->theirs[i]);
-	close_fd(&pipes->body);
+	task->input.fd = ours[PASSED_INPUT];
+	task->input.marker = ours[PASSED_MARKER];
+	task->input.terminal = terminal;
+	if (task->input.fd >= 0) agent_watch(agent, task->input.fd, EPOLLOUT | EPOLLET, ON_INPUT, task);
 }
 
 /* False: the spawner takes no more now. */
 static bool hand_over(struct agent *agent, struct task *task) {
-	int count = task->input.absent ? PIPE_INPUT : task->action == ACTION_WRITE ? PIPE_MARKER + 1 : PIPE_INPUT + 1;
-	struct pipes pipes;
-	if (!open_pipes(&pipes, count)) {
-		task_fail(agent, task, STAGE_LIMIT, errno);
-		return true;
-	}
-	if (!open_body(&pipes, task)) {
-		int error = errno;
-		close_pipes(&pipes);
+	struct ends ends;
+	int error = open_ends(&ends, task);
+	if (error != 0) {
 		task_fail(agent, task, STAGE_LIMIT, error);
 		return true;
 	}
-	if (send_spawn(agent, task, &pipes)) {
+	bool sent = send_spawn(agent, task, ends.theirs);
+	error = errno;
+	close_ends(ends.theirs);
+	if (sent) {
 		link_leave(&task->waiting);
 		task->began_us = agent->now_us;
-		adopt_pipes(agent, task, &pipes);
+		adopt_ends(agent, task, ends.ours);
 		agent_timer(agent, task->began_us + STUCK_US);
 		return true;
 	}
-	int error = errno;
-	close_pipes(&pipes);
+	close_ends(ends.ours);
 	agent->spawner.writable = false;
 	/* A dead spawner is noticed when it is reaped; a full one says when it has room. */
 	if (error == EAGAIN || error == EPIPE || error == ECONNRESET || error == ENOTCONN) return false;

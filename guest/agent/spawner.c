@@ -15,12 +15,7 @@
 static uint8_t body[INLINE_BODY];
 
 static void close_received(struct spawn *spawn) {
-	close_fd(&spawn->report);
-	close_fd(&spawn->out);
-	close_fd(&spawn->err);
-	close_fd(&spawn->input);
-	close_fd(&spawn->marker);
-	close_fd(&spawn->file);
+	for (int i = 0; i < PASSED_LIMIT; i++) close_fd(&spawn->fds[i]);
 }
 
 /* The descriptors come in a fixed order; the absent ones are left out. */
@@ -31,19 +26,12 @@ static bool sort_descriptors(struct msghdr *message, const struct spawn_message 
 	size_t count = (passed->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 	if (count > PASSED_LIMIT) return false;
 	memcpy(fds, CMSG_DATA(passed), count * sizeof(int));
-	int *slots[PASSED_LIMIT] = {&spawn->report, &spawn->out, &spawn->err};
-	size_t wanted = 3;
-	if (head->has_input) slots[wanted++] = &spawn->input;
-	if (head->has_marker) slots[wanted++] = &spawn->marker;
-	if (head->has_file) slots[wanted++] = &spawn->file;
-	for (size_t i = 0; i < count; i++) {
-		if (i < wanted) {
-			*slots[i] = fds[i];
-		} else {
-			close(fds[i]);
-		}
+	size_t taken = 0;
+	for (int i = 0; i < PASSED_LIMIT && taken < count; i++) {
+		if (head->passed >> i & 1) spawn->fds[i] = fds[taken++];
 	}
-	return count == wanted;
+	for (size_t i = taken; i < count; i++) close(fds[i]);
+	return taken == count && (size_t)__builtin_popcount(head->passed) == count;
 }
 
 /* One request. False: the agent is gone. */
@@ -58,11 +46,13 @@ static bool receive(struct spawn *spawn) {
 		.msg_iov = pieces, .msg_iovlen = 2, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
 	ssize_t got = recvmsg(SOCKET, &message, MSG_CMSG_CLOEXEC);
 	if (got == 0 || (got < 0 && errno != EINTR)) return false;
-	*spawn = (struct spawn){.report = -1, .out = -1, .err = -1, .input = -1, .marker = -1, .file = -1};
+	*spawn = (struct spawn){.body_size = 0};
+	for (int i = 0; i < PASSED_LIMIT; i++) spawn->fds[i] = -1;
 	if (got < (ssize_t)sizeof head) return true;
 	spawn->body = body;
 	spawn->body_size = head.body_size;
-	bool whole = head.has_file || (size_t)got == sizeof head + head.body_size;
+	bool in_file = head.passed >> PASSED_FILE & 1;
+	bool whole = in_file || (size_t)got == sizeof head + head.body_size;
 	if (!sort_descriptors(&message, &head, spawn) || !whole) close_received(spawn);
 	return true;
 }
@@ -70,13 +60,13 @@ static bool receive(struct spawn *spawn) {
 static void serve(const struct options *options) {
 	struct spawn spawn;
 	while (receive(&spawn)) {
-		if (spawn.report < 0) continue;
+		if (spawn.fds[PASSED_REPORT] < 0) continue;
 		/* A child of the agent, not of this process: its init reaps it and learns what it used. */
 		pid_t pid = (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, 0);
 		if (pid == 0) child_main(options, &spawn);
 		if (pid < 0) {
 			struct report report = {.stage = STAGE_SPAWN, .value = errno};
-			ssize_t ignored = write(spawn.report, &report, sizeof report);
+			ssize_t ignored = write(spawn.fds[PASSED_REPORT], &report, sizeof report);
 			(void)ignored;
 		}
 		close_received(&spawn);

@@ -8,13 +8,21 @@
 
 /* A START body up to this size travels in the message, a larger one in a memory file. */
 #define INLINE_BODY 32768u
-/* report, stdout, stderr, stdin, marker, body */
-#define PASSED_LIMIT 6
+
+/* The descriptors of a start, in the order in which they are passed. Which are there says a bit each. */
+enum passed {
+	PASSED_REPORT,
+	PASSED_OUT, /* stdout, or the terminal that stands for all three */
+	PASSED_ERR,
+	PASSED_INPUT,
+	PASSED_MARKER,
+	PASSED_FILE, /* a body that is not in the message */
+	PASSED_LIMIT,
+};
 
 struct spawn_message {
 	uint32_t body_size;
-	uint8_t has_input, has_marker, has_file;
-	uint8_t zero;
+	uint32_t passed;
 };
 
 /* What a report says: stage 0 and the pid, or the stage that failed and its errno. */
@@ -27,7 +35,7 @@ struct report {
 struct spawn {
 	const uint8_t *body;
 	uint32_t body_size;
-	int report, out, err, input, marker, file; /* -1: none */
+	int fds[PASSED_LIMIT]; /* -1: none */
 };
 
 /* Never returns. `socket` is a SOCK_SEQPACKET; the cgroup.procs files are descriptors 4 and following. */

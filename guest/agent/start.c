@@ -35,14 +35,19 @@ static bool collect(const uint8_t *body, size_t size, struct field fields[START_
 	return true;
 }
 
+#define ANY_WIDTH 255
+
 /* Sizes of the fields that are there, and presence of those that the action needs. */
 static bool well_formed(const struct field fields[START_TAG_LIMIT]) {
+	/* What has no width is no field. */
 	static const uint8_t widths[START_TAG_LIMIT] = {
-		[START_ACTION] = 1, [START_STDIN] = 1,  [START_FLAG] = 1, [START_TIME_LIMIT] = 8,
-		[START_OFFSET] = 8, [START_LENGTH] = 8, [START_MODE] = 4,
+		[START_ACTION] = 1,       [START_USER] = ANY_WIDTH, [START_CWD] = ANY_WIDTH,  [START_ENV] = ANY_WIDTH,
+		[START_STDIN] = 1,        [START_TIME_LIMIT] = 8,   [START_ARGV] = ANY_WIDTH, [START_PATH] = ANY_WIDTH,
+		[START_OFFSET] = 8,       [START_LENGTH] = 8,       [START_MODE] = 4,         [START_FLAG] = 1,
+		[START_TERMINAL] = 4,
 	};
 	for (int tag = 1; tag < START_TAG_LIMIT; tag++) {
-		if (fields[tag].value != NULL && widths[tag] != 0 && fields[tag].size != widths[tag]) return false;
+		if (fields[tag].value != NULL && widths[tag] != ANY_WIDTH && fields[tag].size != widths[tag]) return false;
 	}
 	if (fields[START_ACTION].value == NULL) return false;
 	if (!is_text(&fields[START_USER]) || !is_text(&fields[START_CWD])) return false;
@@ -76,6 +81,12 @@ int start_parse(const uint8_t *body, size_t size, struct start *start) {
 		.env_size = fields[START_ENV].size,
 	};
 	if (start->action < ACTION_EXEC || start->action > ACTION_REMOVE) return -1;
+	if (fields[START_TERMINAL].value != NULL) {
+		if (start->action != ACTION_EXEC) return -1;
+		start->terminal.rows = get16(fields[START_TERMINAL].value);
+		start->terminal.columns = get16(fields[START_TERMINAL].value + 2);
+		if (start->terminal.rows == 0 || start->terminal.columns == 0) return -1;
+	}
 	if (start->mode > 07777 || start->offset > INT64_MAX) return -1;
 	if (start->action == ACTION_WRITE && !start->input) return -1;
 	return 0;

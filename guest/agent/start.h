@@ -29,7 +29,13 @@ enum start_tag {
 	START_LENGTH = 10,     /* u64 */
 	START_MODE = 11,       /* u32 */
 	START_FLAG = 12,       /* u8: parents of write and mkdir, recursive of remove */
-	START_TAG_LIMIT = 13,
+	START_TERMINAL = 13,   /* u16 rows, u16 columns */
+	START_TAG_LIMIT = 14,
+};
+
+/* The size of a terminal in characters. No rows: no terminal. */
+struct terminal_size {
+	uint16_t rows, columns;
 };
 
 /* Texts point into the parsed body and end with a NUL there. `argv` and `env` are runs of such texts. */
@@ -37,6 +43,7 @@ struct start {
 	uint8_t action;
 	bool input;
 	bool flag;
+	struct terminal_size terminal;
 	uint32_t mode;
 	uint64_t time_limit_ms; /* 0: none */
 	uint64_t offset;

@@ -7,8 +7,11 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "bytes.h"
 
 #define READ_SIZE 65536u
+/* More than the kernel keeps between the two ends of a terminal: 8 KiB on the way, 4 KiB to be read. */
+#define TERMINAL_HOLDS 65536u
 
 void stream_close(struct stream *stream) {
 	link_leave(&stream->readable);
@@ -17,8 +20,14 @@ void stream_close(struct stream *stream) {
 	*stream = (struct stream){.fd = -1};
 }
 
-void stream_mark(struct stream *stream) {
+void stream_mark(struct agent *agent, struct stream *stream) {
 	int held = 0;
+	if (stream->terminal && stream->fd >= 0) {
+		/* Nothing counts what is on its way: a read that finds nothing more ends the wait, or so much that it came later. */
+		stream->mark = stream->to + TERMINAL_HOLDS;
+		stream_event(agent, stream, false);
+		return;
+	}
 	if (stream->fd >= 0) ioctl(stream->fd, FIONREAD, &held);
 	stream->mark = stream->to + (uint64_t)(held > 0 ? held : 0);
 }
@@ -56,11 +65,17 @@ void stream_read(struct agent *agent, struct task *task, struct stream *stream) 
 	size_t room = free < READ_SIZE ? (size_t)free : READ_SIZE;
 	ssize_t got = read_into_ring(stream, room);
 	if (got > 0) stream->to += (uint64_t)got;
-	/* The pipe is empty. An end must not wait for what a command has read back out of it, by way of /proc/self/fd. */
-	if (got < (ssize_t)room && stream->mark > stream->to) {
+	/*
+	 * The pipe is empty. An end must not wait for what a command has read back out of it, by way of /proc/self/fd. A terminal
+	 * hands over what it has in pieces; before it says that it has nothing, the kernel waits for all that was written.
+	 */
+	bool empty = stream->terminal ? got <= 0 : got < (ssize_t)room;
+	if (empty && stream->mark > stream->to) {
 		stream->mark = stream->to;
 		task_due(agent, task);
 	}
+	/* What a terminal's other end says when it is closed. */
+	if (got < 0 && stream->terminal && errno == EIO) got = 0;
 	if (got < 0) return;
 	if (got == 0) {
 		stream->ended = true;
@@ -70,7 +85,8 @@ void stream_read(struct agent *agent, struct task *task, struct stream *stream) 
 		 * A full read may have left some; after a short one the pipe was empty and announces the next bytes. Its end is
 		 * announced once, perhaps together with the last bytes: from then on it is read to the end.
 		 */
-		if ((size_t)got == room || stream->hung_up) list_append(&agent->readable, &stream->readable);
+		bool more = (size_t)got == room || stream->hung_up || stream->terminal;
+		if (more) list_append(&agent->readable, &stream->readable);
 	}
 	task_due(agent, task);
 }
@@ -115,6 +131,7 @@ static void answer(struct agent *agent, struct task *task, uint8_t kind) {
 
 static void close_when_drained(struct input *input) {
 	if (!input->closing || input->written < input->received) return;
+	if (input->terminal && !terminal_end_input(input)) return;
 	if (input->marker >= 0) {
 		ssize_t ignored = write(input->marker, "", 1);
 		(void)ignored;
@@ -126,6 +143,7 @@ static void close_when_drained(struct input *input) {
 static uint32_t write_input(struct input *input, const uint8_t *bytes, uint32_t size) {
 	if (input->fd < 0) return size;
 	ssize_t wrote = write(input->fd, bytes, size);
+	if (wrote > 0) input->in_line = bytes[wrote - 1] != '\n' && bytes[wrote - 1] != '\r';
 	if (wrote >= 0) return (uint32_t)wrote;
 	if (errno == EAGAIN || errno == EINTR) return 0;
 	input_close(input);
@@ -205,4 +223,9 @@ void input_finish(struct agent *agent, struct task *task, uint64_t offset) {
 	}
 	input->closing = true;
 	close_when_drained(input);
+}
+
+void input_tell(struct agent *agent, const struct task *task) {
+	put64(connection_frame(agent, FRAME_INPUT_AT, task->input.absent ? STDIN_ABSENT : STDIN_TAKEN, task->number, OFFSET_FIELD),
+	      task->input.received);
 }

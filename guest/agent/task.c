@@ -125,6 +125,7 @@ void task_start(struct agent *agent, const struct frame *frame) {
 	task->session = agent->session;
 	task->action = start.action;
 	task->input.absent = !start.input;
+	task->terminal = start.terminal;
 	uint64_t limit_ms = start.time_limit_ms < TIME_LIMIT_MS ? start.time_limit_ms : TIME_LIMIT_MS;
 	task->time_limit_us = limit_ms * 1000u;
 	for (int i = 0; i < STREAMS; i++) task->streams[i].resumed = true;
@@ -146,7 +147,7 @@ static void finish(struct agent *agent, struct task *task) {
 		return;
 	}
 	task->state = TASK_ENDED;
-	for (int i = 0; i < STREAMS; i++) stream_mark(&task->streams[i]);
+	for (int i = 0; i < STREAMS; i++) stream_mark(agent, &task->streams[i]);
 	task_due(agent, task);
 }
 

@@ -13,6 +13,7 @@ const agentFrame = fc
       { type: FRAME.outEof, size: 8 },
       { type: FRAME.exit, size: 28 },
       { type: FRAME.listEnd, size: 0 },
+      { type: FRAME.inputAt, size: 8 },
       { type: FRAME.task, size: 64 },
     ),
   )

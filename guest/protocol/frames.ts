@@ -20,6 +20,8 @@ export const FRAME = {
   ack: 7,
   forget: 8,
   list: 9,
+  resize: 10,
+  inputAsk: 11,
   welcome: 64,
   pong: 65,
   started: 66,
@@ -31,6 +33,7 @@ export const FRAME = {
   task: 72,
   listEnd: 73,
   protocolError: 74,
+  inputAt: 75,
 } as const;
 
 /** Length, type, flag, a zero and the task's number. */
@@ -98,6 +101,7 @@ const PAYLOAD_BYTES: ReadonlyMap<number, number> = new Map([
   [FRAME.task, 64],
   [FRAME.listEnd, 0],
   [FRAME.protocolError, 4],
+  [FRAME.inputAt, 8],
 ]);
 
 /** Cuts a byte stream into the frames of an agent. Holds at most one incomplete frame. */

@@ -68,6 +68,13 @@ export class InputSender {
     this.#pump();
   }
 
+  /** Rejects what is not taken yet, and sends no more of it: another writer goes on from wherever the agent is. */
+  abandon(error: Error): void {
+    this.fail(error);
+    this.#acknowledged = undefined;
+    this.#end = undefined;
+  }
+
   fail(error: Error): void {
     const writes = this.#writes;
     this.#writes = [];

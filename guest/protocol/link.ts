@@ -1,8 +1,7 @@
 import type { Duplex } from "node:stream";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestHello, GuestLink, TaskReport, TaskSink, TaskSpec } from "#core/guest.ts";
-import type { OutputStream } from "#core/sandbox.ts";
-import { decodeEnd } from "./failures.ts";
+import type { OutputStream, TerminalSize } from "#core/sandbox.ts";
 import {
   FRAME,
   FRAME_HEADER_BYTES,
@@ -15,7 +14,8 @@ import {
   putOffset,
 } from "./frames.ts";
 import { type InputChannel, InputSender } from "./input.ts";
-import { encodeStart } from "./start.ts";
+import { decodeReport } from "./report.ts";
+import { encodeSize, encodeStart } from "./start.ts";
 import { streamCode, TaskFollower } from "./task.ts";
 
 const OFFSET_BYTES = 8;
@@ -23,8 +23,6 @@ const OFFSET_BYTES = 8;
 const TASK_LIMIT = 1024;
 /** An offset that means "wherever the agent is". */
 const ANY_OFFSET = Buffer.alloc(OFFSET_BYTES, 0xff);
-/** The flag of a TASK whose leader has not ended. */
-const LIVE = 255;
 const START_OF_STREAMS: Readonly<Record<OutputStream, number>> = { stdout: 0, stderr: 0 };
 
 interface Listing {
@@ -117,6 +115,22 @@ export class AgentLink implements GuestLink {
 
   closeStdin(number: number): void {
     this.#tasks.get(number)?.input.close();
+  }
+
+  async takeInput(number: number): Promise<number> {
+    this.#requireOpen();
+    const follower = this.#follower(number);
+    follower.input.abandon(new SandboxError("FailedPrecondition", "another writer has taken the input"));
+    const answer = follower.awaitInputOffset();
+    this.#send(newFrame(FRAME.inputAsk, 0, number, 0));
+    return answer;
+  }
+
+  resize(number: number, size: TerminalSize): void {
+    const bytes = encodeSize(size);
+    const frame = newFrame(FRAME.resize, 0, number, bytes.length);
+    frame.set(bytes, FRAME_HEADER_BYTES);
+    this.#send(frame);
   }
 
   signal(number: number, signal: number, scope: "leader" | "group"): void {
@@ -273,6 +287,9 @@ export class AgentLink implements GuestLink {
       case FRAME.stdinAck:
         follower.inputAnswered(frame);
         break;
+      case FRAME.inputAt:
+        follower.inputAt(frame);
+        break;
       default:
         throw malformed(`a frame of type ${frame.type}`);
     }
@@ -322,19 +339,6 @@ export class AgentLink implements GuestLink {
     this.#pings.clear();
     this.#listings.length = 0;
   }
-}
-
-function decodeReport(frame: Frame): TaskReport {
-  const { payload } = frame;
-  return {
-    number: frame.task,
-    pid: payload.readUInt32LE(0),
-    end: frame.flag === LIVE ? undefined : decodeEnd(frame.flag, payload, 36),
-    streams: {
-      stdout: { from: getOffset(payload, 4), to: getOffset(payload, 12) },
-      stderr: { from: getOffset(payload, 20), to: getOffset(payload, 28) },
-    },
-  };
 }
 
 /** What ends with the connection. */

@@ -8,6 +8,10 @@ function encode(action: TaskAction, rest: Partial<TaskSpec> = {}): Buffer {
   return encodeStart(7, { ...EXEC_DEFAULTS, ...rest, action });
 }
 
+function onTerminal(rows: number, cols: number): TaskAction {
+  return { type: "exec", argv: [Buffer.from("a")], terminal: { rows, cols } };
+}
+
 /** Tags and values of a START frame. */
 function fields(frame: Buffer): Map<number, Buffer> {
   const found = new Map<number, Buffer>();
@@ -37,6 +41,10 @@ describe("START", () => {
     assert.equal(found.get(6)?.readBigUInt64LE(), 3n);
   });
 
+  test("carries the size of a terminal", () => {
+    assert.deepEqual([...(fields(encode(onTerminal(24, 300))).get(13) ?? [])], [24, 0, 44, 1]);
+  });
+
   test("a time limit below a millisecond is one, never none", () => {
     assert.equal(
       fields(encode(exec("a"), { timeLimitMs: 0.001 }))
@@ -60,6 +68,8 @@ describe("START", () => {
       () => encode(exec("a"), { timeLimitMs: 0 }),
       () => encode(exec("a"), { timeLimitMs: -1 }),
       () => encode(exec("a"), { timeLimitMs: Number.NaN }),
+      () => encode(onTerminal(0, 80)),
+      () => encode(onTerminal(24, 65_536)),
       () => encode({ type: "stat", path: Buffer.from("relative") }),
       () => encode({ type: "stat", path: Buffer.alloc(0) }),
       () => encode({ type: "read", path, offset: -1, length: undefined }),

@@ -1,5 +1,6 @@
 import { SandboxError } from "#core/errors.ts";
 import type { TaskAction, TaskSpec } from "#core/guest.ts";
+import type { TerminalSize } from "#core/sandbox.ts";
 import { FRAME, FRAME_HEADER_BYTES, newFrame, putOffset, START_LIMIT_BYTES } from "./frames.ts";
 
 /** The tags of a START body, as in guest/agent/start.h. */
@@ -16,6 +17,7 @@ const TAG = {
   length: 10,
   mode: 11,
   flag: 12,
+  terminal: 13,
 } as const;
 
 const ACTION_CODES: Readonly<Record<TaskAction["type"], number>> = {
@@ -79,7 +81,8 @@ function actionFields(action: TaskAction): Field[] {
       throw new SandboxError("InvalidArgument", "a command without a program", { hint: "give at least argv[0]" });
     }
     const texts = action.argv.map((argument) => text("argument", argument, ARGUMENT_LIMIT_BYTES));
-    return [{ tag: TAG.argv, value: Buffer.concat(texts) }];
+    const argv = { tag: TAG.argv, value: Buffer.concat(texts) };
+    return action.terminal === undefined ? [argv] : [argv, { tag: TAG.terminal, value: encodeSize(action.terminal) }];
   }
   const fields: Field[] = [{ tag: TAG.path, value: path(action.path) }];
   if (action.type === "read") {
@@ -91,6 +94,20 @@ function actionFields(action: TaskAction): Field[] {
   }
   if (action.type === "remove") fields.push({ tag: TAG.flag, value: byte(action.recursive ? 1 : 0) });
   return fields;
+}
+
+/** Rows and columns as the agent takes them. Throws `InvalidArgument` for a size that no terminal has. */
+export function encodeSize({ rows, cols }: TerminalSize): Buffer {
+  const bytes = Buffer.alloc(4);
+  for (const [at, count] of [rows, cols].entries()) {
+    if (!Number.isInteger(count) || count < 1 || count > 0xffff) {
+      throw new SandboxError("InvalidArgument", `a terminal of ${rows} rows and ${cols} columns`, {
+        hint: "both are whole numbers from 1 to 65535",
+      });
+    }
+    bytes.writeUInt16LE(count, 2 * at);
+  }
+  return bytes;
 }
 
 function byte(value: number): Uint8Array {

@@ -21,6 +21,8 @@ export class TaskFollower {
   readonly #next: Record<OutputStream, number>;
   readonly #acknowledged: Record<OutputStream, number>;
   #waiter: Waiter | undefined;
+  /** Who asked how far the input is; the agent answers in order. */
+  #offsetWaiters: { readonly resolve: (offset: number) => void; readonly reject: (error: Error) => void }[] = [];
 
   constructor(sink: TaskSink, input: InputSender, from: Readonly<Record<OutputStream, number>>, waiter?: Waiter) {
     this.input = input;
@@ -70,8 +72,18 @@ export class TaskFollower {
     this.input.answered(frame.flag, getOffset(frame.payload, 0));
   }
 
+  /** Resolves with the next answer to an INPUT_ASK. */
+  awaitInputOffset(): Promise<number> {
+    return new Promise((resolve, reject) => this.#offsetWaiters.push({ resolve, reject }));
+  }
+
+  inputAt(frame: Frame): void {
+    this.#offsetWaiters.shift()?.resolve(getOffset(frame.payload, 0));
+  }
+
   /** Rejects what waits for the task. */
   fail(error: Error): void {
+    for (const { reject } of this.#offsetWaiters.splice(0)) reject(error);
     this.#waiter?.reject(error);
     this.#waiter = undefined;
     this.input.fail(error);

@@ -37,7 +37,7 @@ test("a short command comes back with its end and its output", async () => {
   assert.deepEqual(json.stdout, { seen: 3, kept: 3, truncated: false, ended: true });
   const [{ spec } = {}] = api.node.commands.values();
   const given = { argv: ["a", "b"], env: { A: "1" }, cwd: "/tmp", user: "1000", stdin: "pipe" };
-  assert.deepEqual(spec, { ...given, timeLimitMs: 5, outputCapBytes: 9, idempotencyKey: "k" });
+  assert.deepEqual(spec, { ...given, terminal: undefined, timeLimitMs: 5, outputCapBytes: 9, idempotencyKey: "k" });
 });
 
 test("a command that runs on has neither status nor output", async () => {

@@ -9,7 +9,15 @@ import { commandReply, commandView } from "../views.ts";
 
 const DEFAULT_INLINE_BYTES = 65_536;
 
-type Names = "startCommand" | "listCommands" | "waitCommand" | "signalCommand" | "writeStdin" | "readOutput";
+type Names =
+  | "startCommand"
+  | "listCommands"
+  | "waitCommand"
+  | "signalCommand"
+  | "writeStdin"
+  | "resizeTerminal"
+  | "readOutput"
+  | "attachCommand";
 
 /** The calls about what runs in a sandbox. */
 export function commandHandlers({ access }: Services): Pick<Handlers, Names> {
@@ -47,6 +55,17 @@ export function commandHandlers({ access }: Services): Pick<Handlers, Names> {
       return await node.writeStdin(id, parseCommandId(params.command ?? ""), input, scope.signal);
     },
 
+    async resizeTerminal({ principal, params, body, scope: { signal } }) {
+      const { id, node } = await access.reach(principal, params.id ?? "", signal);
+      await node.resizeTerminal(id, parseCommandId(params.command ?? ""), body, signal);
+    },
+
+    async attachCommand() {
+      throw new SandboxError("InvalidArgument", "attaching needs a WebSocket", {
+        hint: "connect with a WebSocket client; plain HTTP follows the output at …/output/stdout?follow=true",
+      });
+    },
+
     async readOutput({ principal, params, query, response, scope }) {
       const stream = streamOf(params.stream);
       const { id, node } = await access.reach(principal, params.id ?? "", scope.signal);
@@ -63,7 +82,8 @@ function specOf(body: StartCommand, idempotencyKey: string | undefined): Command
     env: body.env ?? {},
     cwd: body.cwd,
     user: body.user,
-    stdin: body.stdin ?? "none",
+    stdin: body.stdin ?? (body.terminal === undefined ? "none" : "pipe"),
+    terminal: body.terminal,
     timeLimitMs: body.timeLimitMs,
     outputCapBytes: body.outputCapBytes,
     idempotencyKey,
