@@ -75,6 +75,13 @@ export class Caller {
     return this.#repeat({ ...call, signal }, undefined, (bound) => this.#exchange(call, bound, call.timeoutMs));
   }
 
+  /** A WebSocket for attaching. The token goes as a subprotocol: a browser can set no header. */
+  socket(path: string, query: Call["query"]): WebSocket {
+    const { transport, token } = this.#options;
+    const protocols = token === undefined ? ["dsec.attach"] : ["dsec.attach", `dsec.bearer.${token}`];
+    return transport.socket(path + queryText(query), protocols);
+  }
+
   async #exchange(call: Call, signal: AbortSignal | undefined, timeoutMs: number | undefined): Promise<TransportReply> {
     const reply = await this.#options.transport.request({
       method: call.method,

@@ -1,5 +1,7 @@
-import type { CommandView, OutputStream } from "#api/index.ts";
+import type { CommandView, OutputStream, TerminalSize } from "#api/index.ts";
+import { Attachment, type AttachOptions } from "./attachment.ts";
 import { type Caller, type CallOptions, concat } from "./caller.ts";
+import { type EndedCommand, hasEnded } from "./ended.ts";
 import { OutputLostError } from "./errors.ts";
 import { type OutputChunk, type OutputOptions, readOutput } from "./output.ts";
 import { segment } from "./paths.ts";
@@ -80,6 +82,25 @@ export class Command {
     return readOutput(this.#caller, this.#path, stream, options);
   }
 
+  /** Joins its output as it comes, and with `input` its input: for terminals, and for whoever takes over. */
+  async attach(options: AttachOptions = {}): Promise<Attachment> {
+    const attachment = new Attachment(this.#caller, this.#path, options);
+    await attachment.open();
+    return attachment;
+  }
+
+  /** Gives its terminal another size; the program in the foreground is told. */
+  async resize(size: TerminalSize, options: CallOptions = {}): Promise<void> {
+    const { rows, cols } = size;
+    await this.#caller.json({
+      ...options,
+      method: "POST",
+      path: `${this.#path}/resize`,
+      json: { rows, cols },
+      repeatable: true,
+    });
+  }
+
   /** Feeds stdin; resolves when the sandbox has taken the bytes. A broken connection repeats no byte. */
   write(data: string | Uint8Array, options: CallOptions = {}): Promise<void> {
     const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
@@ -134,14 +155,6 @@ export class Command {
     }
     return { bytes: concat(chunks), whole: whole && offset >= seen };
   }
-}
-
-/** A command whose end was observed. */
-export type EndedCommand = CommandView & { readonly status: NonNullable<CommandView["status"]> };
-
-/** True when the command's end was observed. */
-export function hasEnded(view: CommandView): view is EndedCommand {
-  return view.status !== undefined;
 }
 
 async function* withoutGaps(

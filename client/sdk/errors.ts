@@ -66,8 +66,13 @@ export function errorFromReply(status: number, body: string): DsecError {
       hint: "is the URL that of a DSec apiserver?",
     });
   }
-  const Class = CLASSES[wire.kind] ?? DsecError;
-  return new Class(wire.kind, wire.message, wire);
+  return errorFromBody({ error: wire });
+}
+
+/** The error that a server describes. */
+export function errorFromBody({ error }: ErrorBody): DsecError {
+  const Class = CLASSES[error.kind] ?? DsecError;
+  return new Class(error.kind, error.message, error);
 }
 
 type ErrorClass = new (kind: ErrorKind, message: string, options?: DsecErrorOptions) => DsecError;

@@ -13,13 +13,16 @@ export type {
   Retry,
   SandboxPatch,
   SandboxView,
+  TerminalSize,
   UsageView,
   WhoAmI,
 } from "#api/index.ts";
 export { Artifacts, type BuildOptions, type ImportOptions } from "./artifacts.ts";
+export { type Attached, Attachment, type AttachOptions } from "./attachment.ts";
 export type { CallOptions } from "./caller.ts";
 export { Client, type ClientOptions, Nodes } from "./client.ts";
-export { Command, type EndedCommand } from "./command.ts";
+export { Command } from "./command.ts";
+export type { EndedCommand } from "./ended.ts";
 export {
   CommandStartError,
   DsecError,
@@ -34,7 +37,7 @@ export { type FileOptions, Files, type ReadOptions, type SandboxPath, type Write
 export { NodeTransport, type NodeTransportOptions } from "./node-transport.ts";
 export type { OutputChunk, OutputOptions } from "./output.ts";
 export { Result } from "./result.ts";
-export { type CommandLine, type RunOptions, Sandbox, type StartOptions } from "./sandbox.ts";
+export { type CommandLine, type RunOptions, Sandbox, type StartOptions, type TerminalOptions } from "./sandbox.ts";
 export { type CreateOptions, type ListOptions, Sandboxes } from "./sandboxes.ts";
 export type { Transport, TransportReply, TransportRequest } from "./transport.ts";
 export type { UsageOptions } from "./usage.ts";

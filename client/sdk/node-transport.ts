@@ -6,7 +6,10 @@ import type { Transport, TransportReply, TransportRequest } from "./transport.ts
 export interface NodeTransportOptions {
   /** Connections at the same time; more requests wait. */
   readonly maxConnections?: number;
-  /** PEM text of certificate authorities to trust besides the system's. */
+  /**
+   * PEM text of certificate authorities to trust besides the system's. WebSockets do not take it: for attachments name the
+   * file in NODE_EXTRA_CA_CERTS instead.
+   */
   readonly ca?: string;
 }
 
@@ -62,6 +65,13 @@ export class NodeTransport implements Transport {
           outgoing.destroy();
         });
     });
+  }
+
+  socket(path: string, protocols: readonly string[]): WebSocket {
+    if (this.#closed) throw new DsecError("Cancelled", "the client is closed", { hint: "make a new one" });
+    const url = new URL(path, this.#base);
+    url.protocol = this.#base.protocol === "https:" ? "wss:" : "ws:";
+    return new WebSocket(url, [...protocols]);
   }
 
   close(): void {

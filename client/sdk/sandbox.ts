@@ -1,7 +1,16 @@
 import { randomUUID } from "node:crypto";
-import type { CommandReply, CommandView, SandboxPatch, SandboxView, StartCommand, UsageView } from "#api/index.ts";
+import type {
+  CommandReply,
+  CommandView,
+  SandboxPatch,
+  SandboxView,
+  StartCommand,
+  TerminalSize,
+  UsageView,
+} from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
-import { Command, hasEnded, WAIT_MS } from "./command.ts";
+import { Command, WAIT_MS } from "./command.ts";
+import { hasEnded } from "./ended.ts";
 import { Files } from "./files.ts";
 import { sandboxPath } from "./paths.ts";
 import { Result } from "./result.ts";
@@ -9,6 +18,8 @@ import { followUsage, type UsageOptions } from "./usage.ts";
 
 /** Output of a short command that comes with the answer to its start. */
 const INLINE_BYTES = 256 * 1024;
+/** What terminals have always had. */
+const DEFAULT_SIZE: TerminalSize = { rows: 24, cols: 80 };
 
 /** How to start a command; what is absent comes from the sandbox. */
 export interface StartOptions extends CallOptions {
@@ -28,6 +39,13 @@ export interface StartOptions extends CallOptions {
 export interface RunOptions extends StartOptions {
   /** What the command reads; without it, it reads nothing. */
   readonly stdin?: string | Uint8Array | AsyncIterable<Uint8Array>;
+}
+
+/** How to start a terminal. */
+export interface TerminalOptions extends StartOptions {
+  readonly line?: CommandLine;
+  /** 24 rows of 80 columns unless said otherwise. */
+  readonly size?: TerminalSize;
 }
 
 /** A shell line for the sandbox's `/bin/sh`, or a program with its arguments; arguments may be any bytes but NUL. */
@@ -85,6 +103,13 @@ export class Sandbox implements AsyncDisposable {
     return new Command(this.#caller, this.#path, reply.id, reply);
   }
 
+  /** Starts a program on a terminal, the user's shell of `/bin/sh` unless one is named. Attach to it to see and type. */
+  async terminal(options: TerminalOptions = {}): Promise<Command> {
+    const { line = ["/bin/sh"], size = DEFAULT_SIZE, ...rest } = options;
+    const reply = await this.#start(line, { ...rest, terminal: size }, "pipe", 0);
+    return new Command(this.#caller, this.#path, reply.id, reply);
+  }
+
   /** A handle for a command's id. Nothing is asked. */
   command(id: string): Command {
     return new Command(this.#caller, this.#path, id);
@@ -126,10 +151,16 @@ export class Sandbox implements AsyncDisposable {
     return this.remove();
   }
 
-  #start(line: CommandLine, options: StartOptions, stdin: "none" | "pipe", waitMs: number): Promise<CommandReply> {
+  #start(
+    line: CommandLine,
+    options: StartOptions & { readonly terminal?: TerminalSize },
+    stdin: "none" | "pipe",
+    waitMs: number,
+  ): Promise<CommandReply> {
     const body: StartCommand = {
       ...(typeof line === "string" ? { shell: line } : { argv: line.map(wireArgument) }),
       stdin,
+      ...(options.terminal === undefined ? {} : { terminal: { ...options.terminal } }),
       ...(options.env === undefined ? {} : { env: { ...options.env } }),
       ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
       ...(options.user === undefined ? {} : { user: options.user }),

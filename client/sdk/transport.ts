@@ -2,6 +2,8 @@
 export interface Transport {
   /** Resolves at the reply's head, whatever its status. Rejects with `TransportError`, or with the signal's reason. */
   request(request: TransportRequest): Promise<TransportReply>;
+  /** A WebSocket to the same server, not open yet. It belongs to the caller. */
+  socket(path: string, protocols: readonly string[]): WebSocket;
   /** Ends idle connections; exchanges under way are broken. */
   close(): void;
 }

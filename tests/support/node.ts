@@ -88,14 +88,14 @@ export class TestNode implements AsyncDisposable {
     return { DSEC_DATA_DIR: this.dataDir, DSEC_RUN_DIR: this.runDir };
   }
 
-  /** Resolves when the node answers; rejects with its log when it does not. */
-  async start(): Promise<void> {
+  /** Resolves when the node answers; rejects with its log when it does not. `port`: the one of an earlier start, for clients of it. */
+  async start({ port = "0" } = {}): Promise<void> {
     for (const folder of [this.dataDir, this.runDir]) mkdirSync(folder, { recursive: true });
     if (this.#options.runInMemory === true && mountAt(this.runDir) === undefined) {
       mount("tmpfs", this.runDir, "tmpfs", 0, "mode=0755");
     }
     const log = openSync(join(this.marks.folder, "log"), "a");
-    const words = ["--listen=127.0.0.1:0", `--edge=${this.marks.edge}`, ...(this.#options.words ?? [])];
+    const words = [`--listen=127.0.0.1:${port}`, `--edge=${this.marks.edge}`, ...(this.#options.words ?? [])];
     this.#child = spawn(process.execPath, [ENTRY, ...words], {
       stdio: ["ignore", log, log, "pipe"],
       env: { ...process.env, ...this.env, ...this.#options.env },

@@ -1,0 +1,4 @@
+import { terminalsContract } from "../terminals.ts";
+import { CONTAINER } from "./backend.ts";
+
+terminalsContract(CONTAINER);
