@@ -45,7 +45,7 @@ async function plantTree(parent: string): Promise<Tree> {
   await mkdir(tools, { recursive: true });
   for (const [name, body] of Object.entries(SHIMS)) await executable(join(tools, name), `#!/bin/sh\n${body}\n`);
   await executable(join(tools, "node"), FAKE_NODE);
-  for (const folder of ["bin", "guest/agent", "host/cradle", "bench/floor"]) {
+  for (const folder of ["bin", "guest/agent", "host/cradle", "host/view", "bench/floor"]) {
     await mkdir(join(root, folder), { recursive: true });
     await writeFile(join(root, folder, "Makefile"), "all:\n");
     await writeFile(join(root, folder, "main.c"), "int main(void){return 0;}\n");
@@ -115,8 +115,8 @@ describe("the door", { concurrency: false }, () => {
     assert.ok(!calls.some((call) => call.includes("clang")), "what only tests need is not installed for a run");
     assert.ok(calls.includes("npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --omit=dev"));
     assert.deepEqual(
-      calls.slice(-2).map((call) => call.split(" ").at(-1)),
-      ['"name"/guest/agent', '"name"/host/cradle'],
+      calls.slice(-3).map((call) => call.split(" ").at(-1)),
+      ['"name"/guest/agent', '"name"/host/cradle', '"name"/host/view'],
     );
     assert.match(outcome.stderr, /installing Debian packages/);
   });

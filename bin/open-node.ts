@@ -48,7 +48,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
       edge: edgeId,
       dataDir: config.dataDir,
       runDir: config.runDir,
-      binaries: { cradle: built("dsec-cradle"), agent: built("dsec-agent") },
+      binaries: { cradle: built("dsec-cradle"), agent: built("dsec-agent"), view: built("dsec-view") },
       store,
       mounts,
       config,

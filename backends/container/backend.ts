@@ -8,17 +8,19 @@ import { connectUnix } from "#guest/protocol/connect.ts";
 import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
 import { networkOf, processIo } from "#host/sys/counters.ts";
 import { processStartTicks } from "#host/sys/process.ts";
+import { openView } from "#host/view/server.ts";
 import { openVolume, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerStore } from "#images/store.ts";
 import { awaitEarlierLauncher, endAgent, findAgents } from "./agents.ts";
 import { checkSpec, diskLimitBytes, type Enforcement, HELPER_PIDS, limitsOf } from "./check.ts";
 import type { ContainerConfig } from "./config.ts";
-import { type AgentProcess, agentOf, handleOf, isAlive } from "./handle.ts";
+import { type AgentProcess, type AgentRecord, agentOf, handleOf, isAlive } from "./handle.ts";
 import { checkIdRanges, uidBaseOf } from "./id-ranges.ts";
 import { FOOTPRINT, takeInventory } from "./inventory.ts";
 import { Launcher } from "./launcher.ts";
 import { explainRefusal } from "./probe.ts";
+import { openProcessors, type Processors, processorList } from "./processors.ts";
 import { launchRequest } from "./request.ts";
 import { readHardLimits } from "./rlimits.ts";
 import { RunDirs } from "./run-dirs.ts";
@@ -29,7 +31,7 @@ export interface ContainerOptions {
   readonly dataDir: string;
   readonly runDir: string;
   /** The launcher and the agent as they were built. */
-  readonly binaries: { readonly cradle: string; readonly agent: string };
+  readonly binaries: { readonly cradle: string; readonly agent: string; readonly view: string };
   readonly store: Pick<LayerStore, "has">;
   readonly mounts: Pick<LayerMounts, "acquire" | "mounted">;
   readonly config: ContainerConfig;
@@ -59,10 +61,23 @@ async function openParts(options: ContainerOptions): Promise<Backend> {
   if (volume.reason !== undefined) options.log(`disk limits are refused: ${volume.reason}`);
   const cgroups = opened.use(await openCgroups(options.edge));
   await awaitEarlierLauncher(cgroups);
-  const launcher = opened.use(
-    await Launcher.open({ binary: options.binaries.cradle, agentBinary: options.binaries.agent, log: options.log }),
-  );
-  return new ContainerBackend(options, { volume, cgroups, launcher, runDirs }, opened.move());
+  const { binaries, config, log } = options;
+  const view = config.ownView ? opened.use(await openView(viewOptions(options, cgroups, runDirs))).path : undefined;
+  const launcher = opened.use(await Launcher.open({ binary: binaries.cradle, agentBinary: binaries.agent, view, log }));
+  const processors = openProcessors(runDirs);
+  return new ContainerBackend(options, { volume, cgroups, launcher, runDirs, processors }, opened.move());
+}
+
+function viewOptions({ binaries, edge, runDir, log }: ContainerOptions, cgroups: Cgroups, runDirs: RunDirs) {
+  return {
+    binary: binaries.view,
+    runDir,
+    sandboxesDir: runDirs.root,
+    node: edge,
+    trees: cgroups.trees,
+    isInUse: () => runDirs.list().size > 0,
+    log,
+  };
 }
 
 interface Parts {
@@ -70,6 +85,7 @@ interface Parts {
   readonly cgroups: Cgroups;
   readonly launcher: Launcher;
   readonly runDirs: RunDirs;
+  readonly processors: Processors;
 }
 
 class ContainerBackend implements Backend {
@@ -106,6 +122,7 @@ class ContainerBackend implements Backend {
     }
     try {
       const agent = await this.#launch(spec, place, signal);
+      // Before anybody can run a command: what the sandbox sees comes from it.
       runDirs.writeAgent(spec.id, agent);
       signal.throwIfAborted();
       return handleOf(spec.id, agent);
@@ -137,6 +154,7 @@ class ContainerBackend implements Backend {
     await Promise.all(this.#agentsOf(id).map(endAgent));
     await cgroups.kill(id);
     await cgroups.remove(id);
+    this.#parts.processors.release(id);
   }
 
   async destroy(id: SandboxId): Promise<void> {
@@ -184,9 +202,11 @@ class ContainerBackend implements Backend {
     return undefined;
   }
 
-  async #launch(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<AgentProcess> {
-    const { cgroups, launcher, runDirs, volume } = this.#parts;
+  async #launch(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<AgentRecord> {
+    const { cgroups, launcher, processors, runDirs, volume } = this.#parts;
     const { config, mounts } = this.#options;
+    const { cpus } = spec.resources;
+    const given = processorList(processors.assign(spec.id, cpus));
     const prepared = {
       layers: await mounts.acquire(spec.layers),
       upper: volume.createUpper(spec.id, {
@@ -196,11 +216,12 @@ class ContainerBackend implements Backend {
       cgroups: cgroups.plan(spec.id, limitsOf(spec)),
       agentCgroups: cgroups.agentDirs,
       socketPath: runDirs.socketPath(spec.id),
+      processors: config.spreadProcessors ? given : undefined,
     };
     const { pid } = await launcher.create(launchRequest(spec, place, prepared, config), signal);
     const startTicks = processStartTicks(pid);
     if (startTicks === undefined) throw lost(spec.id);
-    return { pid, startTicks };
+    return { pid, startTicks, cpus, processors: given };
   }
 
   /** Agents to end: the one that was written down, else those that the kernel knows. */

@@ -1,4 +1,4 @@
-import { integer, mebibytes } from "#core/setting-kinds.ts";
+import { flag, integer, mebibytes } from "#core/setting-kinds.ts";
 import type { SettingsOf } from "#core/settings.ts";
 
 /** Ids of one sandbox: 0 to 65535 inside. */
@@ -17,6 +17,8 @@ export const CONTAINER_SETTINGS = {
     max: ID_LIMIT - IDS_PER_SANDBOX,
   }),
   volumeSize: mebibytes("64GiB", "Most bytes that all sandboxes together may write; taken as they are used."),
+  ownView: flag(true, "Sandboxes see their own limits in /proc and /sys, not the machine's; needs FUSE."),
+  spreadProcessors: flag(true, "Each sandbox starts on as many processors as its limit can keep busy."),
   shmSize: mebibytes("64MiB", "Size of /dev/shm; what is in it counts as the sandbox's memory."),
 };
 

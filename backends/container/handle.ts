@@ -8,6 +8,13 @@ export interface AgentProcess {
   readonly startTicks: number;
 }
 
+/** An agent, and the processors that its sandbox was given. The node's view of sandboxes reads it, too. */
+export interface AgentRecord extends AgentProcess {
+  readonly cpus: number;
+  /** A list such as `0-2,5`. */
+  readonly processors: string;
+}
+
 /** What the edge stores of a sandbox. */
 export function handleOf(id: SandboxId, agent: AgentProcess): Handle {
   return { version: 1, id, opaque: { pid: agent.pid, startTicks: agent.startTicks } };
@@ -18,10 +25,10 @@ export function agentOf(handle: Handle): AgentProcess | undefined {
   return handle.version === 1 ? asAgent(handle.opaque) : undefined;
 }
 
-/** An agent from text that this backend wrote; `undefined` when a crash cut it short. */
-export function parseAgent(text: string): AgentProcess | undefined {
+/** A record from text that this backend wrote; `undefined` when a crash cut it short. */
+export function parseRecord(text: string): AgentRecord | undefined {
   try {
-    return asAgent(JSON.parse(text));
+    return asRecord(JSON.parse(text));
   } catch (error) {
     if (error instanceof SyntaxError) return undefined;
     throw error;
@@ -31,6 +38,14 @@ export function parseAgent(text: string): AgentProcess | undefined {
 /** Whether this very process runs; a zombie does not. */
 export function isAlive(agent: AgentProcess): boolean {
   return processStartTicks(agent.pid) === agent.startTicks;
+}
+
+function asRecord(value: unknown): AgentRecord | undefined {
+  const agent = asAgent(value);
+  if (agent === undefined || typeof value !== "object" || value === null) return undefined;
+  if (!("cpus" in value) || !("processors" in value)) return undefined;
+  const { cpus, processors } = value;
+  return typeof cpus === "number" && typeof processors === "string" ? { ...agent, cpus, processors } : undefined;
 }
 
 function asAgent(value: unknown): AgentProcess | undefined {

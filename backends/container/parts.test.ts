@@ -7,7 +7,7 @@ import fc from "fast-check";
 import { newSandboxId, parseEdgeId, type SandboxId } from "#core/ids.ts";
 import { processStartTicks } from "#host/sys/process.ts";
 import { ID_LIMIT, IDS_PER_SANDBOX } from "./config.ts";
-import { agentOf, handleOf, isAlive, parseAgent } from "./handle.ts";
+import { agentOf, handleOf, isAlive, parseRecord } from "./handle.ts";
 import { checkIdRanges, uidBaseOf } from "./id-ranges.ts";
 import { containerObstacles } from "./probe.ts";
 import { checkRlimits, readHardLimits, rlimitArgs } from "./rlimits.ts";
@@ -35,10 +35,16 @@ describe("handles", () => {
     }
   });
 
-  test("any text is an agent or none, never an error", () => {
-    fc.assert(fc.property(fc.oneof(fc.string(), fc.json()), (text) => void parseAgent(text)));
-    assert.equal(parseAgent('{"pid":7,"startTic'), undefined);
-    assert.equal(parseAgent("null"), undefined);
+  test("any text is a record or none, never an error", () => {
+    fc.assert(fc.property(fc.oneof(fc.string(), fc.json()), (text) => void parseRecord(text)));
+    for (const text of [
+      '{"pid":7,"startTic',
+      "null",
+      '{"pid":7,"startTicks":8}',
+      '{"pid":7,"startTicks":8,"cpus":1}',
+    ]) {
+      assert.equal(parseRecord(text), undefined, text);
+    }
   });
 
   test("a process of another start time is not alive", () => {
@@ -113,8 +119,9 @@ describe("run directories", () => {
     assert.equal(dirs.make(id), true);
     assert.equal(dirs.make(id), false);
     assert.equal(dirs.readAgent(id), undefined);
-    dirs.writeAgent(id, { pid: 1, startTicks: 2 });
-    assert.deepEqual(dirs.readAgent(id), { pid: 1, startTicks: 2 });
+    const record = { pid: 1, startTicks: 2, cpus: 0.5, processors: "0-1" };
+    dirs.writeAgent(id, record);
+    assert.deepEqual(dirs.readAgent(id), record);
     mkdirSync(join(root, "sandboxes", id, "unexpected"));
     assert.deepEqual([...dirs.list()], [id]);
     for (let times = 0; times < 2; times += 1) dirs.remove(id);

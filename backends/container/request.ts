@@ -16,6 +16,8 @@ export interface Prepared {
   readonly cgroups: readonly CgroupPlan[];
   readonly agentCgroups: readonly string[];
   readonly socketPath: string;
+  /** Where commands start; `undefined`: anywhere. */
+  readonly processors: string | undefined;
 }
 
 /** The launcher's request for one sandbox. Pure. */
@@ -36,11 +38,15 @@ export function launchRequest(
     // The sandbox has its loopback only: a resolver would be asked in vain, and time out.
     resolvConf: "",
     socketPath: prepared.socketPath,
-    agentArgs: rlimitArgs(spec.rlimits),
+    agentArgs: [...processorArgs(prepared.processors), ...rlimitArgs(spec.rlimits)],
     cgroups: prepared.cgroups,
     agentCgroups: prepared.agentCgroups,
     shmBytes: config.shmSize * MIB,
   };
+}
+
+function processorArgs(processors: string | undefined): readonly string[] {
+  return processors === undefined ? [] : [`--processors=${processors}`];
 }
 
 function hostsFile(hostname: string): string {

@@ -11,7 +11,7 @@ import {
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
-import { type AgentProcess, parseAgent } from "./handle.ts";
+import { type AgentRecord, parseRecord } from "./handle.ts";
 
 /** A socket's path must fit into `sockaddr_un`, NUL included. */
 const MAX_SOCKET_PATH_BYTES = 107;
@@ -22,17 +22,18 @@ const LONGEST_ID = 34;
  * the agent's process in `agent.json`. Nobody but root gets in.
  */
 export class RunDirs {
-  readonly #root: string;
+  /** Holds a directory for each sandbox. */
+  readonly root: string;
 
   /** Throws `FailedPrecondition` when sockets below it would have paths too long for the kernel. */
   constructor(runDir: string) {
-    this.#root = join(runDir, "sandboxes");
-    if (Buffer.byteLength(this.#root) + LONGEST_ID + "//agent.sock".length > MAX_SOCKET_PATH_BYTES) {
+    this.root = join(runDir, "sandboxes");
+    if (Buffer.byteLength(this.root) + LONGEST_ID + "//agent.sock".length > MAX_SOCKET_PATH_BYTES) {
       throw new SandboxError("FailedPrecondition", `the run directory ${runDir} has too long a path for sockets`, {
         hint: "set a shorter runDir, such as /run/dsec",
       });
     }
-    mkdirSync(this.#root, { recursive: true, mode: 0o700 });
+    mkdirSync(this.root, { recursive: true, mode: 0o700 });
   }
 
   /** False when there is one already. */
@@ -51,14 +52,14 @@ export class RunDirs {
   }
 
   /** A crash may leave half of it, which reads as nothing. */
-  writeAgent(id: SandboxId, agent: AgentProcess): void {
+  writeAgent(id: SandboxId, agent: AgentRecord): void {
     writeFileSync(this.#agentFile(id), JSON.stringify(agent));
   }
 
   /** `undefined` when the sandbox never got as far, or is not there. */
-  readAgent(id: SandboxId): AgentProcess | undefined {
+  readAgent(id: SandboxId): AgentRecord | undefined {
     try {
-      return parseAgent(readFileSync(this.#agentFile(id), "utf8"));
+      return parseRecord(readFileSync(this.#agentFile(id), "utf8"));
     } catch (error) {
       if (hasCode(error, "ENOENT")) return undefined;
       throw error;
@@ -82,11 +83,11 @@ export class RunDirs {
   }
 
   list(): ReadonlySet<string> {
-    return new Set(readdirSync(this.#root));
+    return new Set(readdirSync(this.root));
   }
 
   #dir(id: SandboxId): string {
-    return join(this.#root, id);
+    return join(this.root, id);
   }
 
   #agentFile(id: SandboxId): string {

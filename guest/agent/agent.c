@@ -264,7 +264,7 @@ static void prepare(struct agent *a) {
 
 int main(int argc, char **argv) {
 	if (options_parse(argc, argv, &agent.options) != 0) {
-		static const char usage[] = "usage: dsec-agent [--cgroups=N] [--rlimit=NAME:SOFT:HARD]...\n";
+		static const char usage[] = "usage: dsec-agent [--cgroups=N] [--processors=LIST] [--rlimit=NAME:SOFT:HARD]...\n";
 		ssize_t ignored = write(2, usage, sizeof usage - 1);
 		(void)ignored;
 		return 64;

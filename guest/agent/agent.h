@@ -9,6 +9,7 @@
 #ifndef AGENT_H
 #define AGENT_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/resource.h>
@@ -135,6 +136,8 @@ struct options {
 	int cgroups;
 	int rlimits;
 	struct rlimit_setting rlimit[RLIMIT_LIMIT];
+	/* What commands start on; none set: wherever the agent may run. */
+	cpu_set_t processors;
 	/* What commands inherit: the agent raises its own. */
 	struct rlimit nofile;
 };

@@ -54,8 +54,17 @@ static int drop_own(uint64_t mask) {
 	return syscall(SYS_capset, &header, data) != 0 ? errno : 0;
 }
 
-int confine(int cgroups) {
-	int error = enter_cgroups(cgroups);
+/*
+ * A preference that children inherit and may change: the cgroups hold whatever they run on. So one that cannot be met (the
+ * machine has lost these processors) is no reason to refuse.
+ */
+static void prefer_processors(const cpu_set_t *processors) {
+	if (CPU_COUNT(processors) > 0) sched_setaffinity(0, sizeof *processors, processors);
+}
+
+int confine(const struct options *options) {
+	prefer_processors(&options->processors);
+	int error = enter_cgroups(options->cgroups);
 	if (error == 0) error = seccomp_install();
 	if (error == 0) error = drop_bounding(kept_mask());
 	if (error == 0) error = drop_own(kept_mask());

@@ -50,6 +50,21 @@ static bool take_rlimit(const char *text, struct options *options) {
 	return false;
 }
 
+/* `0-2,5` */
+static bool take_processors(const char *text, cpu_set_t *processors) {
+	CPU_ZERO(processors);
+	for (;;) {
+		rlim_t first, last;
+		if (!take_amount(&text, &first)) return false;
+		last = first;
+		if (*text == '-' && (text++, !take_amount(&text, &last))) return false;
+		if (first > last || last >= CPU_SETSIZE) return false;
+		for (rlim_t at = first; at <= last; at++) CPU_SET(at, processors);
+		if (*text == 0) return true;
+		if (*text++ != ',') return false;
+	}
+}
+
 int options_parse(int argc, char **argv, struct options *options) {
 	for (int i = 1; i < argc; i++) {
 		const char *text = argv[i];
@@ -60,6 +75,8 @@ int options_parse(int argc, char **argv, struct options *options) {
 			options->cgroups = (int)count;
 		} else if (strncmp(text, "--rlimit=", 9) == 0) {
 			if (!take_rlimit(text + 9, options)) return -1;
+		} else if (strncmp(text, "--processors=", 13) == 0) {
+			if (!take_processors(text + 13, &options->processors)) return -1;
 		} else {
 			return -1;
 		}

@@ -86,7 +86,7 @@ void spawner_main(const struct options *options, int socket) {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	prctl(PR_SET_NAME, "dsec-spawner");
 	reset_signals();
-	int error = confine(options->cgroups);
+	int error = confine(options);
 	if (error != 0) {
 		struct report report = {.stage = STAGE_CONFINE, .value = error};
 		ssize_t ignored = write(socket, &report, sizeof report);

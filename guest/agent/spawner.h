@@ -42,7 +42,7 @@ struct spawn {
 _Noreturn void spawner_main(const struct options *options, int socket);
 
 /* confine.c: gives up what the sandbox must not have. 0 or an errno. */
-int confine(int cgroups);
+int confine(const struct options *options);
 
 /* seccomp.c: 0 or an errno. Needs CAP_SYS_ADMIN over the own user namespace. */
 int seccomp_install(void);

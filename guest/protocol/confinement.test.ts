@@ -171,6 +171,23 @@ print("getpid", call(39 if x else 172))
       link.close();
     });
 
+    test("commands start on the processors that were chosen, and may take others", async () => {
+      await using agent = await TestAgent.start({ build, args: ["--processors=0"] });
+      const link = await agent.connect();
+      const allowed = "sed -n 's/^Cpus_allowed_list:[[:space:]]*//p'";
+      assert.equal(await line(link, `${allowed} /proc/self/status`), "0");
+      const all = await line(link, `taskset -c 0-63 ${allowed} /proc/self/status`);
+      assert.equal(all, await line(link, `${allowed} /proc/${agent.process.pid}/status`));
+      link.close();
+    });
+
+    test("processors that the machine has not keep no command from starting", async () => {
+      await using agent = await TestAgent.start({ build, args: ["--processors=1000-1023"] });
+      const link = await agent.connect();
+      assert.equal(await line(link, "echo started"), "started");
+      link.close();
+    });
+
     test("arguments that are wrong end the agent with a usage line", async () => {
       for (const args of [
         ["--rlimit=nofile:5"],
@@ -178,6 +195,11 @@ print("getpid", call(39 if x else 172))
         ["--rlimit=nofile:9:8"],
         ["--cgroups=99"],
         ["--cgroups="],
+        ["--processors="],
+        ["--processors=1-0"],
+        ["--processors=0,"],
+        ["--processors=1024"],
+        ["--processors=0-1x"],
         ["x"],
       ]) {
         await using agent = await TestAgent.start({ build, args });

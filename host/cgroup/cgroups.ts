@@ -25,6 +25,8 @@ export interface CgroupPlan {
  */
 export interface Cgroups extends AsyncDisposable {
   readonly layout: CgroupLayout;
+  /** The node's own directory in each tree. */
+  readonly trees: readonly NodeTree[];
   readonly features: CgroupFeatures;
   /** Throws `FailedPrecondition` for what this host cannot enforce. */
   check(limits: CgroupLimits): void;
@@ -78,12 +80,12 @@ export async function openCgroups(node: string, layout: CgroupLayout = readLayou
 class NodeCgroups implements Cgroups {
   readonly layout: CgroupLayout;
   readonly features: CgroupFeatures;
-  readonly #trees: readonly NodeTree[];
+  readonly trees: readonly NodeTree[];
 
   constructor(layout: CgroupLayout, features: CgroupFeatures, trees: readonly NodeTree[]) {
     this.layout = layout;
     this.features = features;
-    this.#trees = trees;
+    this.trees = trees;
   }
 
   check(limits: CgroupLimits): void {
@@ -92,7 +94,7 @@ class NodeCgroups implements Cgroups {
 
   plan(id: string, limits: CgroupLimits): readonly CgroupPlan[] {
     this.check(limits);
-    return this.#trees.map(({ tree, dir }) => ({
+    return this.trees.map(({ tree, dir }) => ({
       dir: join(dir, id),
       writes: limitWrites(tree, limits, this.features),
       handOver: true,
@@ -100,7 +102,7 @@ class NodeCgroups implements Cgroups {
   }
 
   get agentDirs(): readonly string[] {
-    return this.#trees.map(({ dir }) => join(dir, AGENTS));
+    return this.trees.map(({ dir }) => join(dir, AGENTS));
   }
 
   agentPids(): readonly number[] {
@@ -130,15 +132,15 @@ class NodeCgroups implements Cgroups {
   }
 
   list(): ReadonlySet<string> {
-    return new Set(this.#trees.flatMap(({ dir }) => subdirectories(dir)).filter((name) => name !== AGENTS));
+    return new Set(this.trees.flatMap(({ dir }) => subdirectories(dir)).filter((name) => name !== AGENTS));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await removeTrees(this.#trees, AGENTS);
+    await removeTrees(this.trees, AGENTS);
   }
 
   #dirs(id: string): readonly NodeTree[] {
-    return this.#trees.map(({ tree, dir }) => ({ tree, dir: join(dir, id) }));
+    return this.trees.map(({ tree, dir }) => ({ tree, dir: join(dir, id) }));
   }
 }
 

@@ -45,6 +45,8 @@ export interface CradleOptions {
   readonly agentBinary: string;
   /** Gets what the launcher writes to stderr, line by line. */
   readonly log: (line: string) => void;
+  /** A directory with files that stand for some of each sandbox's /proc; without one they see the machine's. */
+  readonly view?: string | undefined;
   /** Overrides the probe of the kernel. For tests. */
   readonly overlayMode?: "fd" | "paths";
 }
@@ -60,8 +62,8 @@ const CLOSE_LIMIT_MS = 30_000;
 
 /** Starts the launcher. Rejects with `FailedPrecondition` when this host cannot run it. */
 export async function startCradle(options: CradleOptions): Promise<Cradle> {
-  const mode = options.overlayMode === undefined ? [] : [options.overlayMode];
-  const child = spawn(options.binary, [options.agentBinary, ...mode], {
+  const words = [options.overlayMode, options.view].filter((word) => word !== undefined);
+  const child = spawn(options.binary, [options.agentBinary, ...words], {
     stdio: ["ignore", "ignore", "pipe", "pipe"],
     env: {},
     cwd: "/",

@@ -1,5 +1,5 @@
 /*
- * dsec-cradle AGENT [fd|paths]: makes sandboxes on request. One per node; README.md has the protocol of descriptor 3.
+ * dsec-cradle AGENT [fd|paths] [/VIEW]: makes sandboxes on request. One per node; README.md has the protocol of descriptor 3.
  * It ends when its peer closes the connection. Sandboxes do not end with it.
  */
 #include <errno.h>
@@ -93,10 +93,14 @@ static int detach(struct fault *fault)
 
 static int prepare(struct cradle *cradle, int argc, char **argv, struct fault *fault)
 {
-	if (argc < 2 || argc > 3) {
+	const char *mode = NULL, *view = NULL;
+
+	if (argc < 2 || argc > 4) {
 		errno = EINVAL;
-		return fault_set(fault, "usage: dsec-cradle AGENT [fd|paths]");
+		return fault_set(fault, "usage: dsec-cradle AGENT [fd|paths] [/VIEW]");
 	}
+	for (int at = 2; at < argc; at++)
+		*(argv[at][0] == '/' ? &view : &mode) = argv[at];
 	cradle->agent = open_agent(argv[1], fault);
 	if (cradle->agent < 0 || shield(fault) || detach(fault))
 		return -1;
@@ -106,15 +110,15 @@ static int prepare(struct cradle *cradle, int argc, char **argv, struct fault *f
 	cradle->host_proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (cradle->host_proc < 0)
 		return fault_set(fault, "open /proc");
-	cradle->minimal_ns = minimal_make(cradle->host_ns, cradle->host_proc, fault);
+	cradle->minimal_ns = minimal_make(cradle->host_ns, cradle->host_proc, view, fault);
 	if (cradle->minimal_ns < 0)
 		return -1;
 	cradle->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (cradle->bell < 0)
 		return fault_set(fault, "make the bell");
 	cradle->overlay_mode = overlay_probe();
-	if (argc == 3)
-		cradle->overlay_mode = strcmp(argv[2], "paths") == 0 ? OVERLAY_PATHS : OVERLAY_FD;
+	if (mode != NULL)
+		cradle->overlay_mode = strcmp(mode, "paths") == 0 ? OVERLAY_PATHS : OVERLAY_FD;
 	return 0;
 }
 

@@ -33,7 +33,7 @@ static const struct {
 	{ "dev/stderr", "/proc/self/fd/2" },   { "dev/ptmx", "pts/ptmx" },         { "dev/core", "/proc/kcore" },
 };
 
-static const char *const ROOT_DIRS[] = { "new", "private", "stage", "empty", "proc", "sys", "dev" };
+static const char *const ROOT_DIRS[] = { "new", "private", "stage", "empty", "view", "proc", "sys", "dev" };
 static const char *const DEV_DIRS[] = { "dev/pts", "dev/shm", "dev/mqueue" };
 
 static int make_dirs(const char *const *names, size_t count, struct fault *fault)
@@ -95,17 +95,32 @@ static int mount_kernel_views_apart(struct fault *fault)
 	return fault_set(fault, "minimal namespace: mount /proc and /sys");
 }
 
+/*
+ * The processors of the machine are in /sys, which all sandboxes share: the file that stands for them goes over it once. What is
+ * in /proc has to go over that of each sandbox.
+ */
+static int mount_view(int view, struct fault *fault)
+{
+	if (view < 0)
+		return 0;
+	if (move_mount(view, "", AT_FDCWD, "view", MOVE_MOUNT_F_EMPTY_PATH) || mount(NULL, "view", NULL, MS_PRIVATE, NULL))
+		return fault_set(fault, "minimal namespace: mount the view");
+	if (mount("view/online", "sys/devices/system/cpu/online", NULL, MS_BIND, NULL) && errno != ENOENT)
+		return fault_set(fault, "minimal namespace: mount the view of processors");
+	return 0;
+}
+
 /* In the new root as working directory, not yet read-only. */
-static int fill(struct fault *fault)
+static int fill(int view, struct fault *fault)
 {
 	if (make_dirs(ROOT_DIRS, sizeof ROOT_DIRS / sizeof *ROOT_DIRS, fault) ||
 	    mount_at("tmpfs", "dev", MS_NOSUID | MS_NOEXEC, "mode=0755,size=64k", fault) || make_devices(fault) ||
 	    make_read_only("dev", fault))
 		return -1;
-	return mount_kernel_views_apart(fault);
+	return mount_kernel_views_apart(fault) ? -1 : mount_view(view, fault);
 }
 
-static int build(struct fault *fault)
+static int build(int view, struct fault *fault)
 {
 	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
 		return fault_set(fault, "minimal namespace: unshare");
@@ -114,7 +129,7 @@ static int build(struct fault *fault)
 	if (chdir(BUILD_SITE))
 		return fault_set(fault, "minimal namespace: chdir");
 	umask(0);
-	if (fill(fault))
+	if (fill(view, fault))
 		return -1;
 	umask(022);
 	if (syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) || chdir("/"))
@@ -123,13 +138,19 @@ static int build(struct fault *fault)
 	return make_read_only("/", fault);
 }
 
-int minimal_make(int host_ns, int host_proc, struct fault *fault)
+int minimal_make(int host_ns, int host_proc, const char *view, struct fault *fault)
 {
-	int built = build(fault);
-	int fd = built ? -1 : openat(host_proc, "self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	int tree = view == NULL ? -1 : open_tree(AT_FDCWD, view, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+	int built, fd;
 
+	if (view != NULL && tree < 0)
+		return fault_set(fault, "view %s: open", view);
+	built = build(tree, fault);
+	fd = built ? -1 : openat(host_proc, "self/ns/mnt", O_RDONLY | O_CLOEXEC);
 	if (!built && fd < 0)
 		fault_set(fault, "minimal namespace: open");
+	if (tree >= 0)
+		close(tree);
 	/* Requests name paths of the host. */
 	if (setns(host_ns, CLONE_NEWNS)) {
 		fault_set(fault, "return to the host's mount namespace");

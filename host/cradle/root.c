@@ -24,6 +24,15 @@ static const char *const MASKED_FILES[] = {
 static const char *const MASKED_DIRS[] = {
 	"proc/acpi", "proc/asound", "proc/scsi", "sys/firmware", "sys/devices/virtual/powercap",
 };
+/* Files that the node serves in place of the kernel's, which show the whole machine. */
+static const struct {
+	const char *served;
+	const char *target;
+} VIEWS[] = {
+	{ MINIMAL_VIEW "/meminfo", "proc/meminfo" }, { MINIMAL_VIEW "/swaps", "proc/swaps" },
+	{ MINIMAL_VIEW "/cpuinfo", "proc/cpuinfo" }, { MINIMAL_VIEW "/stat", "proc/stat" },
+	{ MINIMAL_VIEW "/uptime", "proc/uptime" },   { MINIMAL_VIEW "/loadavg", "proc/loadavg" },
+};
 static const char *const READ_ONLY[] = { "proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger" };
 
 static int write_etc(const char *name, const char *text, const char *end, struct fault *fault)
@@ -94,9 +103,9 @@ static int mount_over(int root, const char *source, const char *name, unsigned l
 
 static int bind_over(const char *source, const char *target, struct fault *fault)
 {
-	/* Hosts differ in what they have; what is not there needs no mask. */
+	/* Hosts differ in what they have, and nodes in what they serve. */
 	if (mount(source, target, NULL, MS_BIND, NULL) && errno != ENOENT)
-		return fault_set(fault, "mask /%s", target);
+		return fault_set(fault, "mount over /%s", target);
 	return 0;
 }
 
@@ -118,6 +127,9 @@ static int mask_all(struct fault *fault)
 			return -1;
 	for (size_t at = 0; at < sizeof MASKED_DIRS / sizeof *MASKED_DIRS; at++)
 		if (bind_over(MINIMAL_EMPTY, MASKED_DIRS[at], fault))
+			return -1;
+	for (size_t at = 0; at < sizeof VIEWS / sizeof *VIEWS; at++)
+		if (bind_over(VIEWS[at].served, VIEWS[at].target, fault))
 			return -1;
 	for (size_t at = 0; at < sizeof READ_ONLY / sizeof *READ_ONLY; at++)
 		if (protect(READ_ONLY[at], fault))
@@ -149,7 +161,7 @@ static int mount_all(int root, struct fault *fault)
 	for (size_t at = 0; at < sizeof ETC_FILES / sizeof *ETC_FILES; at++)
 		if (bind_etc(root, ETC_FILES[at], fault))
 			return -1;
-	if (mount_over(root, "proc", "proc", quiet, fault) || mount_over(root, "/sys", "sys", MS_BIND, fault) ||
+	if (mount_over(root, "proc", "proc", quiet, fault) || mount_over(root, "/sys", "sys", MS_BIND | MS_REC, fault) ||
 	    mask_all(fault))
 		return -1;
 	return mount_dev(root, fault);

@@ -58,6 +58,18 @@ export function kernelLooks(): readonly Look[] {
       how: "enable virtualisation in the firmware, or nested virtualisation of the outer machine",
       look: lookAtKvm,
     },
+    ...fileSystemLooks(),
+  ];
+}
+
+function fileSystemLooks(): readonly Look[] {
+  return [
+    {
+      name: "fuse",
+      why: "sandboxes see their own limits in /proc and /sys (ownView)",
+      how: "load the kernel module fuse, or start the node with --no-own-view",
+      look: lookAtFuse,
+    },
     {
       name: "fanotify pre-content",
       why: "image data that loads on first use straight from a store",
@@ -104,6 +116,11 @@ async function lookAtSwap(): Promise<Finding> {
 function lookAtSeccomp(): Finding {
   const actions = readFileSync("/proc/sys/kernel/seccomp/actions_avail", "utf8").trim();
   return actions.split(" ").includes("errno") ? works(actions) : missing(actions);
+}
+
+function lookAtFuse(): Finding {
+  closeSync(openSync("/dev/fuse", "r+"));
+  return works("/dev/fuse opens");
 }
 
 function lookAtAppArmor(): Finding {

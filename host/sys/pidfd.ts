@@ -28,15 +28,37 @@ export function signalProcess(pid: number, startTicks: number, signal: number): 
   }
 }
 
+/** A copy of a descriptor of exactly this process; `undefined` when the process is gone or has no such descriptor. */
+export function copyDescriptor(pid: number, startTicks: number, descriptor: number): number | undefined {
+  try {
+    const fd = pidfdOpen(pid, 0);
+    try {
+      return processStartTicks(pid) === startTicks ? pidfdGetfd(SYS_PIDFD_GETFD, fd, descriptor, 0) : undefined;
+    } finally {
+      closeSync(fd);
+    }
+  } catch (error) {
+    if (hasCode(error, "ESRCH", "EINVAL", "EBADF")) return undefined;
+    throw error;
+  }
+}
+
 // The same numbers on x86-64 and arm64; glibc before 2.36 has no wrapper.
 const SYS_PIDFD_SEND_SIGNAL = 424;
 const SYS_PIDFD_OPEN = 434;
+const SYS_PIDFD_GETFD = 438;
 
 const pidfdOpenRaw = libcFunction<[number, number, number]>("syscall", ["long", "int", "int"], "pidfd_open");
 const pidfdSendRaw = libcFunction<[number, number, number, null, number]>(
   "syscall",
   ["long", "int", "int", "buffer", "int"],
   "pidfd_send_signal",
+);
+
+const pidfdGetfd = libcFunction<[number, number, number, number]>(
+  "syscall",
+  ["long", "int", "int", "int"],
+  "pidfd_getfd",
 );
 
 function pidfdOpen(pid: number, flags: number): number {

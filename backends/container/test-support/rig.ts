@@ -11,6 +11,7 @@ import { openLayerMounts } from "#images/mounts.ts";
 import { type LayerStore, openLayerStore } from "#images/store.ts";
 import { endAgent } from "../agents.ts";
 import { type ContainerOptions, openContainerBackend } from "../backend.ts";
+import type { ContainerConfig } from "../config.ts";
 import { agentOf } from "../handle.ts";
 
 const BUILD = join(import.meta.dirname, "../../../.build");
@@ -90,6 +91,15 @@ export class ContainerRig implements BackendRig {
   }
 }
 
+/** Small enough for tests. */
+const TEST_CONFIG: ContainerConfig = {
+  firstUid: 0x0800_0000,
+  volumeSize: 1024,
+  shmSize: 16,
+  ownView: true,
+  spreadProcessors: true,
+};
+
 /** Makes a rig; `.build/` must hold the launcher and the agent. */
 export async function containerRig(change: Partial<ContainerOptions> = {}): Promise<ContainerRig> {
   const root = mkdtempSync(join(tmpdir(), "dsec-container-"));
@@ -101,10 +111,14 @@ export async function containerRig(change: Partial<ContainerOptions> = {}): Prom
     edge: parseEdgeId(`t${randomBytes(4).toString("hex")}`),
     dataDir,
     runDir,
-    binaries: { cradle: join(BUILD, "dsec-cradle"), agent: join(BUILD, "dsec-agent") },
+    binaries: {
+      cradle: join(BUILD, "dsec-cradle"),
+      agent: join(BUILD, "dsec-agent"),
+      view: join(BUILD, "dsec-view"),
+    },
     store,
     mounts,
-    config: { firstUid: 0x0800_0000, volumeSize: 1024, shmSize: 16 },
+    config: TEST_CONFIG,
     log: (line) => console.error(line),
     ...change,
   };

@@ -1,0 +1,56 @@
+/*
+ * dsec-view NODE SANDBOXES PAGE TREE...: serves the files of one node's sandboxes on descriptor 3, an open and mounted /dev/fuse.
+ * README.md says who starts it, and how it is followed when it dies.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "serve.h"
+
+enum { FUSE_FD = 3, EXIT_USAGE = 64 };
+
+/* As agents are: a host that is short of memory must not choose what all sandboxes read. */
+static void shield(void)
+{
+	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	/* Without CAP_SYS_RESOURCE it stays as others are. */
+	if (fd >= 0 && write(fd, "-999", 4) < 0)
+		fprintf(stderr, "dsec-view: not shielded from the out-of-memory killer: %s\n", strerror(errno));
+	if (fd >= 0)
+		close(fd);
+}
+
+static struct request_page *map_page(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	void *page;
+
+	if (fd < 0 || ftruncate(fd, sizeof(struct request_page)))
+		return NULL;
+	page = mmap(NULL, sizeof(struct request_page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	return page == MAP_FAILED ? NULL : page;
+}
+
+int main(int argc, char **argv)
+{
+	static struct node node;
+	struct request_page *page;
+
+	if (argc < 5) {
+		fprintf(stderr, "usage: dsec-view NODE SANDBOXES PAGE TREE...\n");
+		return EXIT_USAGE;
+	}
+	shield();
+	page = map_page(argv[3]);
+	if (page == NULL || node_open(&node, argv[1], argv[2], argv + 4)) {
+		fprintf(stderr, "dsec-view: %s\n", strerror(errno));
+		return EXIT_USAGE;
+	}
+	return serve(&node, FUSE_FD, page);
+}

@@ -1,0 +1,4 @@
+import { viewContract } from "../view.ts";
+import { CONTAINER } from "./backend.ts";
+
+viewContract(CONTAINER);
