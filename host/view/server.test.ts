@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -159,6 +159,23 @@ for (const binary of ["dsec-view", "dsec-view-asan"]) {
     });
   });
 }
+
+test("a server that is not built is refused with what to do, and leaves nothing", async () => {
+  const root = mkdtempSync(join(tmpdir(), "dsec-view-"));
+  const options = {
+    runDir: root,
+    sandboxesDir: root,
+    node: "n",
+    trees: [],
+    isInUse: () => false,
+    log: () => undefined,
+  };
+  for (const binary of ["/no/such/program", "/bin/false"]) {
+    await assert.rejects(openView({ ...options, binary }), { kind: "FailedPrecondition", hint: /make -C host\/view/ });
+    assert.deepEqual(readdirSync(root), []);
+  }
+  rmSync(root, { recursive: true });
+});
 
 test("trees are named by what they count", () => {
   const v1 = (name: "cpu" | "memory" | "pids") => ({

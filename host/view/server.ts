@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, mkdirSync, openSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { hasCode, SandboxError } from "#core/errors.ts";
@@ -46,15 +47,20 @@ const END_MS = 2_000;
 /**
  * Serves the view, or takes over the one that an earlier node left. The connection with the kernel is held here and by the server:
  * it breaks, for every live sandbox, only when both die. A server that dies is followed by another on the same connection.
- * `FailedPrecondition` when this host has no FUSE.
+ * `FailedPrecondition` when this host has no FUSE, or the program was not built. When this resolves the files can be read.
  */
 export async function openView(options: ViewOptions): Promise<View> {
   const path = join(options.runDir, "view");
   mkdirSync(path, { recursive: true, mode: 0o700 });
   const fuse = (await takeOver(options.runDir, path)) ?? mountView(path);
   const view = new ServedView(options, path, fuse);
-  view.start();
-  return view;
+  try {
+    await view.ready(view.start());
+    return view;
+  } catch (error) {
+    await view.abandon();
+    throw error;
+  }
 }
 
 class ServedView implements View {
@@ -75,7 +81,33 @@ class ServedView implements View {
     return this.#server?.pid ?? 0;
   }
 
-  start(): void {
+  /** Resolves when the files can be found; rejects when the first server does not get so far. */
+  async ready(server: ChildProcess): Promise<void> {
+    const { promise: failed, reject } = Promise.withResolvers<never>();
+    const fail = (cause: unknown) =>
+      reject(
+        new SandboxError("FailedPrecondition", "the server of what sandboxes see does not start", {
+          cause,
+          hint: "build it with ./dsec or make -C host/view, or start the node with --no-own-view",
+        }),
+      );
+    server.once("error", fail);
+    server.once("exit", fail);
+    await Promise.race([stat(join(this.path, "meminfo")), failed]);
+    server.off("error", fail);
+    server.off("exit", fail);
+  }
+
+  /** Lets go of a view that nobody can read. */
+  async abandon(): Promise<void> {
+    this.#closing = true;
+    this.#server?.kill("SIGKILL");
+    // With its last descriptor the connection ends, and every wait for it.
+    closeSync(this.#fuse);
+    this.#remove();
+  }
+
+  start(): ChildProcess {
     const { binary, node, sandboxesDir, runDir, trees } = this.#options;
     const server = spawn(binary, [node, sandboxesDir, join(runDir, "view.request"), ...viewTrees(trees)], {
       // A session of its own: it outlives this process and is not meant by signals of its terminal.
@@ -90,30 +122,38 @@ class ServedView implements View {
     server.once("error", (error) => this.#options.log(`the view of sandboxes cannot be served: ${error.message}`));
     server.once("spawn", () => record(runDir, server.pid ?? 0));
     server.once("exit", () => this.#followed(performance.now() - startedAtMs));
+    return server;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closing = true;
     const server = this.#server;
     if (!this.#options.isInUse()) {
-      unmountAll(this.path);
       closeSync(this.#fuse);
+      unmountAll(this.path);
       // Without its file system the server ends by itself.
       if (server?.exitCode === null && server.signalCode === null) {
         const ended = once(server, "exit");
         const late = delay(END_MS, "late", { ref: true });
         if ((await Promise.race([ended, late])) === "late") server.kill("SIGKILL");
       }
-      for (const name of ["view.json", "view.request"]) rmSync(join(this.#options.runDir, name), { force: true });
-      rmdirSync(this.path);
+      this.#remove();
     } else closeSync(this.#fuse);
+  }
+
+  #remove(): void {
+    unmountAll(this.path);
+    for (const name of ["view.json", "view.request"]) rmSync(join(this.#options.runDir, name), { force: true });
+    rmdirSync(this.path);
   }
 
   #followed(aliveMs: number): void {
     if (this.#closing) return;
     this.#pauseMs = aliveMs > STEADY_MS ? 0 : Math.min(LONGEST_PAUSE_MS, 2 * this.#pauseMs + 1);
     this.#options.log("what serves the view of sandboxes has ended; another takes its place");
-    setTimeout(() => this.#closing || this.start(), this.#pauseMs).unref();
+    setTimeout(() => {
+      if (!this.#closing) this.start();
+    }, this.#pauseMs).unref();
   }
 }
 
