@@ -36,18 +36,25 @@ async function look({ name, dir }: MountRequest): Promise<Finding> {
 }
 
 function lookAtErofs(dir: string): Finding {
-  const { image, target } = writeImage(dir);
+  const { target, isDirect } = mountImage(dir);
+  unmount(target, MNT.DETACH);
+  return isDirect ? works("mounts image files directly") : partial("mounts images through loop devices only");
+}
+
+/** Mounts an empty EROFS image as layers are: from its file, else through a loop device. Throws where neither works. */
+function mountImage(dir: string): { readonly target: string; readonly isDirect: boolean } {
+  const [image, target] = [join(dir, "image"), join(dir, "layer")];
+  writeFileSync(image, emptyErofs());
+  mkdirSync(target, { recursive: true });
   try {
     mount(image, target, "erofs", MS.RDONLY);
-    unmount(target, MNT.DETACH);
-    return works("mounts image files directly");
+    return { target, isDirect: true };
   } catch (error) {
     if (hasCode(error, "ENODEV")) throw error;
   }
   using device = attachLoop(image, { readOnly: true, directIo: false });
   mount(device.path, target, "erofs", MS.RDONLY);
-  unmount(target, MNT.DETACH);
-  return partial("mounts images through loop devices only");
+  return { target, isDirect: false };
 }
 
 async function lookAtIdmappedOverlay(dir: string): Promise<Finding> {
@@ -67,21 +74,13 @@ async function lookAtIdmappedOverlay(dir: string): Promise<Finding> {
 
 /** An EROFS mount; a tmpfs where there is no EROFS, which has a fact of its own. */
 function mountLayer(dir: string): { readonly path: string; readonly fstype: string } {
-  const { image, target } = writeImage(dir);
   try {
-    mount(image, target, "erofs", MS.RDONLY);
-    return { path: target, fstype: "erofs" };
+    return { path: mountImage(dir).target, fstype: "erofs" };
   } catch {
-    mount("none", target, "tmpfs");
-    return { path: target, fstype: "tmpfs" };
+    const path = join(dir, "layer");
+    mount("none", path, "tmpfs");
+    return { path, fstype: "tmpfs" };
   }
-}
-
-function writeImage(dir: string) {
-  const [image, target] = [join(dir, "image"), join(dir, "layer")];
-  writeFileSync(image, emptyErofs());
-  mkdirSync(target);
-  return { image, target };
 }
 
 function lookAtLoop(dir: string): Finding {
