@@ -174,6 +174,16 @@ describe("the door", { concurrency: false }, () => {
     assert.deepEqual(await tree.calls(), [], "full modules serve a run as well");
   });
 
+  test("tests in machines of their own add the machine, and nobody else asks for it", async () => {
+    await tree.forget();
+    await run(tree, ["test", "host-vm"]);
+    const [install] = (await tree.calls()).filter((call) => call.startsWith("apt-get install"));
+    assert.match(install ?? "", / qemu-system-x86/);
+    await tree.forget();
+    for (const words of [["test", "host-vm"], ["test"], ["ls"]]) await run(tree, words);
+    assert.deepEqual(await tree.calls(), []);
+  });
+
   test("a failed apt is repaired and its lists refreshed once", async () => {
     await tree.forget();
     await rm(join(tree.root, ".build/packages-production.stamp"));
