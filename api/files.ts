@@ -1,5 +1,5 @@
 import { type Static, Type } from "typebox";
-import { closed, ModeText, oneOf, PathBytes, TextOrBytes, UserName } from "./values.ts";
+import { closed, described, LinkBytes, ModeText, oneOf, PathBytes, TextOrBytes, UserName } from "./values.ts";
 
 const Offset = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER });
 const User = Type.Optional(UserName);
@@ -23,22 +23,49 @@ export const FileWriteQuery = closed({
 /** What to remove; `recursive` removes trees and never follows a link. */
 export const FileRemoveQuery = closed({ path: PathBytes, user: User, recursive: Type.Optional(Type.Boolean()) });
 
+/** What to list. `depth` counts levels; `hidden` false leaves out names that begin with a dot and what is below them. */
+export const FileListQuery = closed({
+  path: PathBytes,
+  user: User,
+  depth: Type.Optional(Type.Integer({ minimum: 1, maximum: 64 })),
+  hidden: Type.Optional(Type.Boolean()),
+});
+/** New permission bits; a link is followed. */
+export const FileModeQuery = closed({ path: PathBytes, user: User, mode: ModeText });
+/** A new owner, as users are written; a link is followed. */
+export const FileOwnerQuery = closed({ path: PathBytes, user: User, owner: UserName });
+/** A symbolic link at `path` that says `target`. */
+export const FileLinkQuery = closed({
+  path: PathBytes,
+  user: User,
+  target: LinkBytes,
+  parents: Type.Optional(Type.Boolean()),
+});
+/** A new name. `replace` (true unless said otherwise) lets it take the place of a file, or of an empty directory. */
+export const FileMoveQuery = closed({
+  path: PathBytes,
+  user: User,
+  to: PathBytes,
+  replace: Type.Optional(Type.Boolean()),
+  parents: Type.Optional(Type.Boolean()),
+});
+
 /** One entry, links as links. */
 export const FileView = closed({
-  name: TextOrBytes,
+  name: described(TextOrBytes, "In a list with a depth: the path below the directory that was listed."),
   type: oneOf(["file", "directory", "symlink", "fifo", "socket", "character-device", "block-device"]),
   mode: Type.Integer({ description: "Permission bits." }),
   uid: Type.Integer(),
   gid: Type.Integer(),
   size: Type.Number(),
   mtimeMs: Type.Number(),
+  mtimeNs: Type.String({
+    pattern: "^-?\\d+$",
+    description: "The same time in nanoseconds, which a number cannot hold.",
+  }),
   target: Type.Optional(TextOrBytes),
 });
 export type FileView = Static<typeof FileView>;
-
-/** The entries of a directory, without `.` and `..`. */
-export const FileList = closed({ entries: Type.Array(FileView) });
-export type FileList = Static<typeof FileList>;
 
 /** What arrived: compare it with what was sent. */
 export const FileWrittenView = closed({ size: Type.Number(), sha256: Type.String({ pattern: "^[0-9a-f]{64}$" }) });

@@ -19,7 +19,11 @@ export {
 } from "./commands.ts";
 export { ErrorBody, type ErrorDetails, type ErrorKind, type Retry } from "./errors.ts";
 export {
-  FileList,
+  FileLinkQuery,
+  FileListQuery,
+  FileModeQuery,
+  FileMoveQuery,
+  FileOwnerQuery,
   FileQuery,
   FileReadQuery,
   FileRemoveQuery,

@@ -47,6 +47,14 @@ export const PathBytes = Type.Unsafe<Uint8Array>({
   "x-bytes": true,
 });
 
+/** Where a symbolic link points, in a query: any bytes but NUL. */
+export const LinkBytes = Type.Unsafe<Uint8Array>({
+  type: "string",
+  description: "Percent-encoded bytes, which need not be UTF-8. At most 4095 bytes.",
+  "x-bytes": true,
+  "x-relative": true,
+});
+
 /** Permission bits in a query, as chmod(1) takes them. */
 export const ModeText = Type.String({ pattern: "^[0-7]{1,4}$", description: "Permission bits in octal, such as 644." });
 

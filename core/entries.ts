@@ -7,20 +7,21 @@ import type { FileInfo, FileType } from "#core/sandbox.ts";
  * All integers are little-endian, nothing is padded, records follow each other without a gap:
  *
  *     offset  size  field
- *          0     4  u32  length of what follows this field: 36 + nameLength + targetLength, at most 4386
+ *          0     4  u32  length of what follows this field: 36 + nameLength + targetLength, at most 8226
  *          4     1  u8   type: 0 file, 1 directory, 2 symlink, 3 fifo, 4 socket, 5 character device, 6 block device
  *          5     1  u8   zero
- *          6     2  u16  nameLength, at most 255
+ *          6     2  u16  nameLength, at most 4095
  *          8     4  u32  mode: the permission bits only, at most 07777
  *         12     4  u32  uid, as seen in the sandbox
  *         16     4  u32  gid, as seen in the sandbox
  *         20     8  u64  size in bytes, below 2^63
- *         28     8  i64  time of the last change of the contents, milliseconds since 1970, rounded down
+ *         28     8  i64  time of the last change of the contents, nanoseconds since 1970; times beyond that are cut to it
  *         36     2  u16  targetLength, at most 4095; zero unless the type is symlink
  *         38     2  u16  zero
  *         40     -  name, then target: bytes, no terminator
  *
- * `list` gives the entries in the order of the directory, without `.` and `..`; a name is never empty there. `stat` gives as
+ * `list` gives the entries in the order of the directory, without `.` and `..`; a name is never empty there. With a depth
+ * above 1 a directory is followed by its own entries, and names are paths below the directory that was listed. `stat` gives as
  * name the last component of the path it was asked for, and an empty name for `/`. Neither follows a final link.
  * The records come from a process inside the sandbox, so the reader trusts nothing: it holds at most one record that is not
  * complete, and any byte that breaks the rules above ends the reading.
@@ -36,9 +37,8 @@ const TYPES: readonly FileType[] = [
 ];
 const PREFIX_BYTES = 4;
 const FIXED_BYTES = 36;
-/** NAME_MAX of Linux. */
-const NAME_LIMIT = 255;
-/** PATH_MAX of Linux without its terminator: no link can point further. */
+/** PATH_MAX of Linux without its terminator: no name below a directory is longer, and no link can point further. */
+const NAME_LIMIT = 4095;
 const TARGET_LIMIT = 4095;
 const RECORD_LIMIT = FIXED_BYTES + NAME_LIMIT + TARGET_LIMIT;
 
@@ -56,7 +56,7 @@ export function encodeEntry(entry: FileInfo): Uint8Array {
   view.setUint32(12, entry.uid, true);
   view.setUint32(16, entry.gid, true);
   view.setBigUint64(20, BigInt(entry.size), true);
-  view.setBigInt64(28, BigInt(Math.floor(entry.mtimeMs)), true);
+  view.setBigInt64(28, entry.mtimeNs, true);
   view.setUint16(36, target.length, true);
   bytes.set(entry.name, PREFIX_BYTES + FIXED_BYTES);
   bytes.set(target, PREFIX_BYTES + FIXED_BYTES + entry.name.length);
@@ -80,7 +80,7 @@ export class EntryDecoder {
       entries.push(decodeRecord(bytes, view, at, body));
       at += PREFIX_BYTES + body;
     }
-    this.#rest = bytes.slice(at);
+    this.#rest = copy(bytes, at, bytes.length);
     return entries;
   }
 
@@ -106,15 +106,20 @@ function decodeRecord(bytes: Uint8Array, view: DataView, at: number, body: numbe
   }
   const nameAt = at + PREFIX_BYTES + FIXED_BYTES;
   return {
-    name: bytes.slice(nameAt, nameAt + nameLength),
+    name: copy(bytes, nameAt, nameAt + nameLength),
     type,
     mode,
     uid: view.getUint32(at + 12, true),
     gid: view.getUint32(at + 16, true),
     size: view.getUint32(at + 24, true) * 2 ** 32 + view.getUint32(at + 20, true),
-    mtimeMs: view.getInt32(at + 32, true) * 2 ** 32 + view.getUint32(at + 28, true),
-    target: type === "symlink" ? bytes.slice(nameAt + nameLength, nameAt + nameLength + targetLength) : undefined,
+    mtimeNs: view.getBigInt64(at + 28, true),
+    target: type === "symlink" ? copy(bytes, nameAt + nameLength, nameAt + nameLength + targetLength) : undefined,
   };
+}
+
+/** `slice` of a Buffer does not copy, and the chunk is its owner's again when `push` returns. */
+function copy(bytes: Uint8Array, from: number, to: number): Uint8Array {
+  return new Uint8Array(bytes.subarray(from, to));
 }
 
 function join(head: Uint8Array, tail: Uint8Array): Uint8Array {

@@ -89,8 +89,19 @@ export type TaskAction =
   /** Replaces the file by what comes on stdin, atomically, when stdin is closed properly; else leaves the old one. */
   | { readonly type: "write"; readonly path: Uint8Array; readonly mode: number; readonly parents: boolean }
   /** Writes directory entries to stdout in the coding of `decodeEntries`. */
-  | { readonly type: "list"; readonly path: Uint8Array }
+  | { readonly type: "list"; readonly path: Uint8Array; readonly depth: number; readonly hidden: boolean }
   | { readonly type: "stat"; readonly path: Uint8Array }
   | { readonly type: "mkdir"; readonly path: Uint8Array; readonly mode: number; readonly parents: boolean }
   /** `recursive` removes trees and never follows a link; without it only files and empty directories go. */
-  | { readonly type: "remove"; readonly path: Uint8Array; readonly recursive: boolean };
+  | { readonly type: "remove"; readonly path: Uint8Array; readonly recursive: boolean }
+  | { readonly type: "chmod"; readonly path: Uint8Array; readonly mode: number }
+  /** `owner` as a user is written, looked up in the sandbox. */
+  | { readonly type: "chown"; readonly path: Uint8Array; readonly owner: string }
+  | { readonly type: "symlink"; readonly path: Uint8Array; readonly target: Uint8Array; readonly parents: boolean }
+  | {
+      readonly type: "move";
+      readonly path: Uint8Array;
+      readonly target: Uint8Array;
+      readonly replace: boolean;
+      readonly parents: boolean;
+    };

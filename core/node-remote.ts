@@ -1,10 +1,7 @@
+import type { FileChange, FileDigest, FileList, FileRead, FileTarget, FileWrite } from "#core/files.ts";
 import type { CommandId, SandboxId } from "#core/ids.ts";
 import type {
   CommandResult,
-  FileRead,
-  FileTarget,
-  FileWrite,
-  FileWritten,
   InputEvent,
   Node,
   NodeInfo,
@@ -17,8 +14,10 @@ import type {
   UsageRead,
 } from "#core/node.ts";
 import {
-  decodeBytes,
   decodeChunks,
+  decodeEntries,
+  decodeFile,
+  decodeInfo,
   decodeResult,
   decodeValue,
   encodeBytes,
@@ -126,8 +125,8 @@ export class RemoteNode implements Node, Disposable {
     return decodeChunks(this.#peer.stream("readOutput", encodeValue([id, command, read]), { signal }));
   }
 
-  readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncIterable<Uint8Array> {
-    return decodeBytes(this.#peer.stream("readFile", encodeValue([id, read]), { signal }));
+  readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncIterable<Uint8Array | FileDigest> {
+    return decodeFile(this.#peer.stream("readFile", encodeValue([id, read]), { signal }));
   }
 
   async writeFile(
@@ -135,28 +134,20 @@ export class RemoteNode implements Node, Disposable {
     write: FileWrite,
     bytes: AsyncIterable<Uint8Array>,
     signal: AbortSignal,
-  ): Promise<FileWritten> {
+  ): Promise<FileDigest> {
     return decodeValue(await this.#upload("writeFile", [id, write], bytes, signal));
   }
 
-  listFiles(id: SandboxId, target: FileTarget, signal: AbortSignal): AsyncIterable<FileInfo> {
-    return this.#values("listFiles", [id, target], signal);
+  listFiles(id: SandboxId, list: FileList, signal: AbortSignal): AsyncIterable<readonly FileInfo[]> {
+    return decodeEntries(this.#peer.stream("listFiles", encodeValue([id, list]), { signal }));
   }
 
-  stat(id: SandboxId, target: FileTarget, signal: AbortSignal): Promise<FileInfo> {
-    return this.#call("stat", [id, target], signal);
+  async stat(id: SandboxId, target: FileTarget, signal: AbortSignal): Promise<FileInfo> {
+    return decodeInfo(await this.#peer.call("stat", encodeValue([id, target]), { signal }));
   }
 
-  makeDirectory(
-    id: SandboxId,
-    target: FileTarget & { readonly mode: number; readonly parents: boolean },
-    signal: AbortSignal,
-  ): Promise<void> {
-    return this.#call("makeDirectory", [id, target], signal);
-  }
-
-  remove(id: SandboxId, target: FileTarget & { readonly recursive: boolean }, signal: AbortSignal): Promise<void> {
-    return this.#call("remove", [id, target], signal);
+  changeFile(id: SandboxId, change: FileChange, signal: AbortSignal): Promise<void> {
+    return this.#call("changeFile", [id, change], signal);
   }
 
   resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { afterEach, beforeEach, describe, test } from "node:test";
+import type { FileDigest } from "#core/files.ts";
 import { newCommandId, type SandboxId } from "#core/ids.ts";
 import type { CommandResult, Node, OutputRead } from "#core/node.ts";
-import type { CommandSpec, OutputStream, SandboxSpec } from "#core/sandbox.ts";
+import type { CommandSpec, FileInfo, OutputStream, SandboxSpec } from "#core/sandbox.ts";
 
 /** What the suite needs to put a node to the test. Made anew for each test, and disposed after it. */
 export interface NodeRig extends AsyncDisposable {
@@ -222,10 +223,10 @@ function files(ready: Ready): void {
       soon(),
     );
     assert.deepEqual(written, { size: bytes.length, sha256: sha(bytes) });
-    const whole = node.readFile(id, { path, user: undefined, offset: 0, length: undefined }, soon());
-    assert.equal(sha(await joined(whole)), sha(bytes));
-    const part = node.readFile(id, { path, user: undefined, offset: 1_000, length: 100_000 }, soon());
-    assert.deepEqual(await joined(part), bytes.subarray(1_000, 101_000));
+    const whole = await fileOf(node.readFile(id, { path, user: undefined, offset: 0, length: undefined }, soon()));
+    assert.deepEqual([sha(whole.bytes), whole.digest], [sha(bytes), { size: bytes.length, sha256: sha(bytes) }]);
+    const part = await fileOf(node.readFile(id, { path, user: undefined, offset: 1_000, length: 100_000 }, soon()));
+    assert.deepEqual([part.bytes, part.digest?.size], [bytes.subarray(1_000, 101_000), 100_000]);
     const entry = await node.stat(id, { path, user: undefined }, soon());
     assert.deepEqual(
       [entry.type, entry.size, entry.mode, String(Buffer.from(entry.name))],
@@ -242,9 +243,9 @@ function files(ready: Ready): void {
       throw new Error("the source broke");
     })();
     await assert.rejects(node.writeFile(id, target, breaking, soon()));
-    const left = await joined(node.readFile(id, { ...target, offset: 0, length: undefined }, soon()));
-    assert.equal(left.toString(), "old");
-    const names = await collect(node.listFiles(id, { path: Buffer.from("/tmp"), user: undefined }, soon()));
+    const left = await fileOf(node.readFile(id, { ...target, offset: 0, length: undefined }, soon()));
+    assert.equal(left.bytes.toString(), "old");
+    const names = await listOf(node, id, "/tmp");
     assert.deepEqual(
       names.map(({ name }) => Buffer.from(name).toString()).filter((name) => name.includes("kept")),
       ["kept"],
@@ -254,29 +255,72 @@ function files(ready: Ready): void {
   test("directories are made, listed with names as bytes, and removed", async () => {
     const { node, id } = await ready();
     const base = { path: Buffer.from("/tmp/d"), user: undefined };
-    await node.makeDirectory(id, { ...base, mode: 0o755, parents: true }, soon());
+    await node.changeFile(id, { ...base, type: "mkdir", mode: 0o755, parents: true }, soon());
     const odd = Buffer.concat([base.path, Buffer.from([0x2f, 0xff, 0x0a])]);
     await node.writeFile(id, { ...base, path: odd, mode: 0o600, parents: false }, from([]), soon());
-    const entries = await collect(node.listFiles(id, base, soon()));
+    const entries = await listOf(node, id, "/tmp/d");
     assert.deepEqual(
       entries.map(({ name, type }) => [Buffer.from(name).toString("hex"), type]),
       [["ff0a", "file"]],
     );
-    await assert.rejects(node.remove(id, { ...base, recursive: false }, soon()), { kind: "FailedPrecondition" });
-    await node.remove(id, { ...base, recursive: true }, soon());
+    const remove = (recursive: boolean) => node.changeFile(id, { ...base, type: "remove", recursive }, soon());
+    await assert.rejects(remove(false), { kind: "FailedPrecondition", details: { errno: "ENOTEMPTY" } });
+    await remove(true);
     await assert.rejects(node.stat(id, base, soon()), { kind: "NotFound" });
+  });
+
+  test("a change is made, and one that cannot be is refused by field", async () => {
+    const { node, id } = await ready();
+    const base = { path: Buffer.from("/tmp/a"), user: undefined };
+    await node.writeFile(id, { ...base, mode: 0o600, parents: true }, from([Buffer.from("x")]), soon());
+    await node.changeFile(id, { ...base, type: "chmod", mode: 0o751 }, soon());
+    const move = { ...base, type: "move", target: Buffer.from("/tmp/b"), replace: true, parents: false } as const;
+    await node.changeFile(id, move, soon());
+    const moved = await node.stat(id, { ...base, path: move.target }, soon());
+    assert.deepEqual([moved.mode, moved.size], [0o751, 1]);
+    await assert.rejects(node.changeFile(id, move, soon()), { kind: "NotFound" });
+    await assert.rejects(node.changeFile(id, { ...base, type: "chmod", mode: 0o10000 }, soon()), {
+      details: { field: "mode" },
+    });
+    await assert.rejects(node.changeFile(id, { ...move, target: Buffer.from("b") }, soon()), {
+      details: { field: "target" },
+    });
+    await assert.rejects(node.changeFile(id, { ...base, type: "chown", owner: "" }, soon()), {
+      details: { field: "owner" },
+    });
+    const list = (depth: number) => collect(node.listFiles(id, { ...base, depth, hidden: true }, soon()));
+    for (const depth of [0, 65, 1.5]) await assert.rejects(list(depth), { details: { field: "depth" } });
   });
 
   test("what cannot be done with a file is a typed error", async () => {
     const { node, id } = await ready();
     const at = (path: string) => ({ path: Buffer.from(path), user: undefined });
-    const reading = (path: string) => joined(node.readFile(id, { ...at(path), offset: 0, length: undefined }, soon()));
+    const reading = (path: string) => fileOf(node.readFile(id, { ...at(path), offset: 0, length: undefined }, soon()));
     await assert.rejects(reading("/tmp/missing"), { kind: "NotFound" });
     await assert.rejects(reading("/"), { kind: "InvalidArgument" });
     await assert.rejects(reading("relative"), { kind: "InvalidArgument" });
     const write = { ...at("/tmp/none/x"), mode: 0o644, parents: false };
     await assert.rejects(node.writeFile(id, write, from([Buffer.from("x")]), soon()), { kind: "NotFound" });
   });
+}
+
+/** A piece is its reader's only until the next is asked for. */
+async function fileOf(
+  parts: AsyncIterable<Uint8Array | FileDigest>,
+): Promise<{ readonly bytes: Buffer; readonly digest: FileDigest | undefined }> {
+  const bytes: Uint8Array[] = [];
+  let digest: FileDigest | undefined;
+  for await (const part of parts) {
+    assert.equal(digest, undefined, "something came after the digest");
+    if (part instanceof Uint8Array) bytes.push(Buffer.from(part));
+    else digest = part;
+  }
+  return { bytes: Buffer.concat(bytes), digest };
+}
+
+async function listOf(node: Node, id: SandboxId, path: string): Promise<FileInfo[]> {
+  const list = { path: Buffer.from(path), user: undefined, depth: 1, hidden: true };
+  return (await collect(node.listFiles(id, list, soon()))).flat();
 }
 
 /** A command as most tests want it. */
@@ -333,13 +377,6 @@ async function collect<T>(source: AsyncIterable<T>): Promise<T[]> {
   const items: T[] = [];
   for await (const item of source) items.push(item);
   return items;
-}
-
-/** A piece is its reader's only until the next is asked for. */
-async function joined(source: AsyncIterable<Uint8Array>): Promise<Buffer> {
-  const pieces: Uint8Array[] = [];
-  for await (const piece of source) pieces.push(new Uint8Array(piece));
-  return Buffer.concat(pieces);
 }
 
 function sha(bytes: Uint8Array): string {

@@ -1,7 +1,11 @@
+import { EntryDecoder, encodeEntry } from "#core/entries.ts";
+import { SandboxError } from "#core/errors.ts";
+import type { FileDigest } from "#core/files.ts";
 import type { CommandId, SandboxId } from "#core/ids.ts";
 import type { CommandResult, Node, OutputChunk, StdinWrite } from "#core/node.ts";
 import { pack, unpack } from "#core/pack.ts";
 import type { Payload } from "#core/rpc/frames.ts";
+import type { FileInfo } from "#core/sandbox.ts";
 
 /**
  * How each method of the node API crosses a connection. Arguments travel packed in the head, as a list, without the signal;
@@ -27,8 +31,7 @@ export const NODE_METHODS = {
   writeFile: "upload",
   listFiles: "download",
   stat: "call",
-  makeDirectory: "call",
-  remove: "call",
+  changeFile: "call",
   resources: "call",
 } as const satisfies Record<keyof Node, "call" | "upload" | "download">;
 
@@ -51,16 +54,63 @@ export function decodeValue<T>(payload: Payload): T {
 
 /** Bytes as items that fit the RPC. */
 export async function* encodeBytes(source: AsyncIterable<Uint8Array>): AsyncGenerator<Payload, void, undefined> {
-  for await (const bytes of source) {
-    for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
-      yield { head: undefined, bytes: bytes.subarray(at, at + PIECE_BYTES) };
-    }
+  for await (const bytes of source) yield* cut(bytes);
+}
+
+function* cut(bytes: Uint8Array): Generator<Payload, void, undefined> {
+  for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
+    yield { head: undefined, bytes: bytes.subarray(at, at + PIECE_BYTES) };
   }
 }
 
 /** The inverse of `encodeBytes`; cuts may differ. */
 export async function* decodeBytes(items: AsyncIterable<Payload>): AsyncGenerator<Uint8Array, void, undefined> {
   for await (const item of items) yield item.bytes;
+}
+
+/** The bytes of a file as items, and its digest as the head of the last. */
+export async function* encodeFile(
+  source: AsyncIterable<Uint8Array | FileDigest>,
+): AsyncGenerator<Payload, void, undefined> {
+  for await (const part of source) {
+    if (part instanceof Uint8Array) yield* cut(part);
+    else yield encodeValue(part);
+  }
+}
+
+/** The inverse of `encodeFile`; cuts may differ. */
+export async function* decodeFile(
+  items: AsyncIterable<Payload>,
+): AsyncGenerator<Uint8Array | FileDigest, void, undefined> {
+  for await (const item of items) yield item.head === undefined ? item.bytes : decodeValue<FileDigest>(item);
+}
+
+/** Batches of entries as items, in the coding of the agent. */
+export async function* encodeEntries(
+  source: AsyncIterable<readonly FileInfo[]>,
+): AsyncGenerator<Payload, void, undefined> {
+  for await (const batch of source) yield* cut(Buffer.concat(batch.map(encodeEntry)));
+}
+
+/** The inverse of `encodeEntries`; batches may differ. */
+export async function* decodeEntries(
+  items: AsyncIterable<Payload>,
+): AsyncGenerator<readonly FileInfo[], void, undefined> {
+  const decoder = new EntryDecoder();
+  for await (const item of items) yield decoder.push(item.bytes);
+  decoder.end();
+}
+
+/** One entry as a value. */
+export function encodeInfo(entry: FileInfo): Payload {
+  return { head: undefined, bytes: encodeEntry(entry) };
+}
+
+/** The inverse of `encodeInfo`. Throws `Internal` for anything else. */
+export function decodeInfo(payload: Payload): FileInfo {
+  const [entry] = new EntryDecoder().push(payload.bytes);
+  if (entry === undefined) throw new SandboxError("Internal", "the node told nothing about a file it has");
+  return entry;
 }
 
 /** Output chunks as items: the offset is the head. */

@@ -1,10 +1,10 @@
 import type { ResourceClass } from "#core/backend.ts";
+import type { NodeFiles } from "#core/files.ts";
 import type { CommandId, EdgeId, SandboxId } from "#core/ids.ts";
 import type {
   BackendKind,
   CommandInfo,
   CommandSpec,
-  FileInfo,
   Lifetime,
   OutputStream,
   SandboxInfo,
@@ -20,7 +20,7 @@ import type { SandboxUsage } from "#core/usage.ts";
  * Every call takes a signal; a deadline travels with it. Calls reject with `SandboxError`s. Streams are async iterables
  * with back-pressure from end to end. What concerns one sandbox is done in the order in which it arrived.
  */
-export interface Node {
+export interface Node extends NodeFiles {
   info(signal: AbortSignal): Promise<NodeInfo>;
   /** Resolves when ready. Idempotent on `spec.id`. `NodeFull` when the node cannot take it: nothing is left then. */
   create(spec: SandboxSpec, signal: AbortSignal): Promise<SandboxInfo>;
@@ -59,25 +59,6 @@ export interface Node {
    * are the reader's until it asks for the next.
    */
   readOutput(id: SandboxId, command: CommandId, read: OutputRead, signal: AbortSignal): AsyncIterable<OutputChunk>;
-
-  /** The bytes of a piece are the reader's until it asks for the next. */
-  readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncIterable<Uint8Array>;
-  /** Atomic: the old file stays until all bytes have arrived. */
-  writeFile(
-    id: SandboxId,
-    write: FileWrite,
-    bytes: AsyncIterable<Uint8Array>,
-    signal: AbortSignal,
-  ): Promise<FileWritten>;
-  /** Entries of a directory, without `.` and `..`, links as links. */
-  listFiles(id: SandboxId, target: FileTarget, signal: AbortSignal): AsyncIterable<FileInfo>;
-  stat(id: SandboxId, target: FileTarget, signal: AbortSignal): Promise<FileInfo>;
-  makeDirectory(
-    id: SandboxId,
-    target: FileTarget & { readonly mode: number; readonly parents: boolean },
-    signal: AbortSignal,
-  ): Promise<void>;
-  remove(id: SandboxId, target: FileTarget & { readonly recursive: boolean }, signal: AbortSignal): Promise<void>;
 
   /** What exists against what should, by class. */
   resources(signal: AbortSignal): Promise<readonly ResourceCount[]>;
@@ -154,33 +135,6 @@ export interface OutputRead {
 export interface OutputChunk {
   readonly offset: number;
   readonly bytes: Uint8Array;
-}
-
-/** A path in a sandbox, and who asks for it; `user` undefined: the sandbox's own. */
-export interface FileTarget {
-  /** Absolute, as bytes. */
-  readonly path: Uint8Array;
-  readonly user: string | undefined;
-}
-
-/** Part of a file: `length` undefined reads to its end. */
-export interface FileRead extends FileTarget {
-  readonly offset: number;
-  readonly length: number | undefined;
-}
-
-/** Where written bytes go. */
-export interface FileWrite extends FileTarget {
-  readonly mode: number;
-  /** Makes missing parent directories. */
-  readonly parents: boolean;
-}
-
-/** What arrived, for the caller to compare with what it sent. */
-export interface FileWritten {
-  readonly size: number;
-  /** Hex, of the bytes the edge passed on. */
-  readonly sha256: string;
 }
 
 /** One class of resource: what the journal expects against what the node has. */

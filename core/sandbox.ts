@@ -162,14 +162,15 @@ export type FileType = "file" | "directory" | "symlink" | "fifo" | "socket" | "c
 
 /** One file as a sandbox sees it, ids as inside it. */
 export interface FileInfo {
-  /** The entry's own name, as bytes: Linux names need not be UTF-8. */
+  /** The entry's own name, or its path below the directory that was listed. Bytes: Linux names need not be UTF-8. */
   readonly name: Uint8Array;
   readonly type: FileType;
   readonly mode: number;
   readonly uid: number;
   readonly gid: number;
   readonly size: number;
-  readonly mtimeMs: number;
+  /** Last change of the contents, nanoseconds since 1970. */
+  readonly mtimeNs: bigint;
   /** Where a symbolic link points, unresolved. */
   readonly target: Uint8Array | undefined;
 }

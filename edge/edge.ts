@@ -1,14 +1,11 @@
 import type { Backend } from "#core/backend.ts";
 import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
+import type { FileChange, FileDigest, FileList, FileRead, FileTarget, FileWrite } from "#core/files.ts";
 import type { CommandId, SandboxId } from "#core/ids.ts";
 import type { Verb } from "#core/lifecycle.ts";
 import type {
   CommandResult,
-  FileRead,
-  FileTarget,
-  FileWrite,
-  FileWritten,
   InputEvent,
   Node,
   NodeInfo,
@@ -46,7 +43,7 @@ import {
 } from "#edge/command-calls.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
 import { type DriverParts, SandboxDriver } from "#edge/driver.ts";
-import { type FilesHost, listFiles, makeDirectory, readFile, removeFile, statFile, writeFile } from "#edge/files.ts";
+import { changeFile, type FilesHost, listFiles, readFile, statFile, writeFile } from "#edge/files.ts";
 import { Journal } from "#edge/journal.ts";
 import { forEachOf, recoverAll } from "#edge/recovery.ts";
 import { countResources } from "#edge/resources.ts";
@@ -249,8 +246,8 @@ export class Edge implements Node {
     yield* readOutput(this.#calling(id, signal), command, read);
   }
 
-  async *readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncGenerator<Uint8Array, void, undefined> {
-    yield* this.#streamFiles(id, signal, (host) => readFile(host, read));
+  readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncIterable<Uint8Array | FileDigest> {
+    return this.#streamFiles(id, signal, (host) => readFile(host, read));
   }
 
   writeFile(
@@ -258,28 +255,20 @@ export class Edge implements Node {
     write: FileWrite,
     bytes: AsyncIterable<Uint8Array>,
     signal: AbortSignal,
-  ): Promise<FileWritten> {
+  ): Promise<FileDigest> {
     return this.#files(id, signal, (host) => writeFile(host, write, bytes));
   }
 
-  async *listFiles(id: SandboxId, target: FileTarget, signal: AbortSignal): AsyncGenerator<FileInfo, void, undefined> {
-    yield* this.#streamFiles(id, signal, (host) => listFiles(host, target));
+  listFiles(id: SandboxId, list: FileList, signal: AbortSignal): AsyncIterable<readonly FileInfo[]> {
+    return this.#streamFiles(id, signal, (host) => listFiles(host, list));
   }
 
   stat(id: SandboxId, target: FileTarget, signal: AbortSignal): Promise<FileInfo> {
     return this.#files(id, signal, (host) => statFile(host, target));
   }
 
-  makeDirectory(
-    id: SandboxId,
-    target: FileTarget & { readonly mode: number; readonly parents: boolean },
-    signal: AbortSignal,
-  ): Promise<void> {
-    return this.#files(id, signal, (host) => makeDirectory(host, target));
-  }
-
-  remove(id: SandboxId, target: FileTarget & { readonly recursive: boolean }, signal: AbortSignal): Promise<void> {
-    return this.#files(id, signal, (host) => removeFile(host, target));
+  changeFile(id: SandboxId, change: FileChange, signal: AbortSignal): Promise<void> {
+    return this.#files(id, signal, (host) => changeFile(host, change));
   }
 
   async resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {

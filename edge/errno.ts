@@ -9,6 +9,7 @@ const KINDS: Readonly<Record<string, ErrorKind>> = {
   EROFS: "PermissionDenied",
   EEXIST: "AlreadyExists",
   ENOTEMPTY: "FailedPrecondition",
+  EXDEV: "FailedPrecondition",
   EBUSY: "FailedPrecondition",
   ETXTBSY: "FailedPrecondition",
   ENOSPC: "SandboxLimit",
@@ -21,8 +22,17 @@ const KINDS: Readonly<Record<string, ErrorKind>> = {
   EIO: "Internal",
 };
 
+const HINTS: Readonly<Record<string, string>> = {
+  EXDEV: "the two places are on different file systems, or the directory is from the image: run mv in the sandbox",
+  ENOSPC: "the sandbox's disk is full",
+  EDQUOT: "the sandbox's disk is full",
+};
+
 /** The typed form of an errno that ended a file operation; `what` is what the operation did, in words. */
 export function errnoError(errno: number, what: string): SandboxError {
   const name = Object.entries(constants.errno).find(([, value]) => value === errno)?.[0] ?? `errno ${errno}`;
-  return new SandboxError(KINDS[name] ?? "InvalidArgument", `${what}: ${name}`, { details: { errno: name } });
+  return new SandboxError(KINDS[name] ?? "InvalidArgument", `${what}: ${name}`, {
+    details: { errno: name },
+    ...(HINTS[name] === undefined ? {} : { hint: HINTS[name] }),
+  });
 }

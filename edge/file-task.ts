@@ -1,3 +1,4 @@
+import { BufferPool } from "#core/buffer-pool.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink, TaskEnd, TaskSink, TaskSpec } from "#core/guest.ts";
 import type { OutputStream } from "#core/sandbox.ts";
@@ -7,6 +8,14 @@ import { startError } from "#edge/start-error.ts";
 
 /** Output taken by the consumer before the agent is told: a frame for every chunk would be as many again. */
 const ACKNOWLEDGE_BYTES = 64 * 1024;
+
+/** Where output waits for its reader, in all operations. */
+const BUFFERS = new BufferPool(64 * 1024);
+
+interface Chunk {
+  readonly bytes: Uint8Array;
+  readonly done: (() => void) | undefined;
+}
 
 /** Pieces given to the agent before the first of them is taken: with a single one, each would cost a way there and back. */
 const PIECES_AHEAD = 4;
@@ -20,7 +29,7 @@ export class FileTask implements TaskSink, AsyncDisposable {
   readonly #link: GuestLink;
   readonly #what: string;
   readonly #signal: AbortSignal;
-  #chunks: Uint8Array[] = [];
+  #chunks: Chunk[] = [];
   #received = 0;
   #taken = 0;
   #acknowledged = 0;
@@ -67,7 +76,9 @@ export class FileTask implements TaskSink, AsyncDisposable {
       return;
     }
     // The buffer belongs to the link again when this call returns.
-    this.#chunks.push(new Uint8Array(bytes));
+    const { buffer, done } = BUFFERS.take(bytes.length);
+    buffer.set(bytes);
+    this.#chunks.push({ bytes: buffer.subarray(0, bytes.length), done });
     this.#received = offset + bytes.length;
     this.#wake?.();
   }
@@ -80,15 +91,16 @@ export class FileTask implements TaskSink, AsyncDisposable {
     else this.#settle(killed(this.#what, end));
   }
 
-  /** What the operation puts out; ends, or throws, when it does. */
+  /** What the operation puts out; ends, or throws, when it does. A piece is the reader's until it asks for the next. */
   async *read(): AsyncGenerator<Uint8Array, void, undefined> {
     for (;;) {
       const chunks = this.#chunks;
       this.#chunks = [];
       for (const chunk of chunks) {
-        this.#taken += chunk.length;
+        this.#taken += chunk.bytes.length;
         this.#acknowledge();
-        yield chunk;
+        yield chunk.bytes;
+        chunk.done?.();
       }
       if (this.#chunks.length > 0) continue;
       if (this.#outcome !== undefined) break;

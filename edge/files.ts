@@ -1,8 +1,16 @@
 import { createHash } from "node:crypto";
 import { EntryDecoder } from "#core/entries.ts";
 import { SandboxError } from "#core/errors.ts";
+import {
+  type FileChange,
+  type FileDigest,
+  type FileList,
+  type FileRead,
+  type FileTarget,
+  type FileWrite,
+  LIST_DEPTH_LIMIT,
+} from "#core/files.ts";
 import type { GuestLink, TaskAction } from "#core/guest.ts";
-import type { FileRead, FileTarget, FileWrite, FileWritten } from "#core/node.ts";
 import type { FileInfo } from "#core/sandbox.ts";
 import { FileTask } from "#edge/file-task.ts";
 import { fileTask } from "#edge/tasks.ts";
@@ -20,13 +28,23 @@ export interface FilesHost {
   readonly signal: AbortSignal;
 }
 
-/** The bytes of a file, or of a part of it. */
-export async function* readFile(host: FilesHost, read: FileRead): AsyncGenerator<Uint8Array, void, undefined> {
+/** The bytes of a file, or of a part of it, and at the end what they were. */
+export async function* readFile(
+  host: FilesHost,
+  read: FileRead,
+): AsyncGenerator<Uint8Array | FileDigest, void, undefined> {
   whole("offset", read.offset);
   if (read.length !== undefined) whole("length", read.length);
   const { path, offset, length } = read;
   await using task = await begin(host, read, { type: "read", path, offset, length });
-  yield* task.read();
+  const digest = createHash("sha256");
+  let size = 0;
+  for await (const bytes of task.read()) {
+    digest.update(bytes);
+    size += bytes.length;
+    yield bytes;
+  }
+  yield { size, sha256: digest.digest("hex") };
 }
 
 /** Resolves with what was passed on once the new file stands in the place of the old. */
@@ -34,7 +52,7 @@ export async function writeFile(
   host: FilesHost,
   write: FileWrite,
   bytes: AsyncIterable<Uint8Array>,
-): Promise<FileWritten> {
+): Promise<FileDigest> {
   const { path, mode, parents } = write;
   await using task = await begin(host, write, { type: "write", path, mode: permission(mode), parents });
   const digest = createHash("sha256");
@@ -53,11 +71,17 @@ export async function writeFile(
   return { size, sha256: digest.digest("hex") };
 }
 
-/** Entries of a directory in its own order. */
-export async function* listFiles(host: FilesHost, target: FileTarget): AsyncGenerator<FileInfo, void, undefined> {
-  await using task = await begin(host, target, { type: "list", path: target.path });
+/** Entries of a directory, and of those below as far as the depth goes, a piece of the agent's output at a time. */
+export async function* listFiles(
+  host: FilesHost,
+  list: FileList,
+): AsyncGenerator<readonly FileInfo[], void, undefined> {
+  const { path, depth, hidden } = list;
+  whole("depth", depth);
+  if (depth < 1 || depth > LIST_DEPTH_LIMIT) throw outside("depth", `must be from 1 to ${LIST_DEPTH_LIMIT}`);
+  await using task = await begin(host, list, { type: "list", path, depth, hidden });
   const decoder = new EntryDecoder();
-  for await (const chunk of task.read()) yield* decoder.push(chunk);
+  for await (const chunk of task.read()) yield decoder.push(chunk);
   decoder.end();
 }
 
@@ -72,20 +96,38 @@ export async function statFile(host: FilesHost, target: FileTarget): Promise<Fil
   return entry;
 }
 
-/** Resolves when the directory is there. */
-export async function makeDirectory(
-  host: FilesHost,
-  target: FileTarget & { readonly mode: number; readonly parents: boolean },
-): Promise<void> {
-  const { path, mode, parents } = target;
-  await using task = await begin(host, target, { type: "mkdir", path, mode: permission(mode), parents });
-  await drain(task);
+/** Resolves when the change is made. */
+export async function changeFile(host: FilesHost, change: FileChange): Promise<void> {
+  await using task = await begin(host, change, actionOf(change));
+  for await (const _ of task.read()) {
+    // Changes put nothing out; reading waits for their end.
+  }
 }
 
-/** Resolves when nothing is left at the path. */
-export async function removeFile(host: FilesHost, target: FileTarget & { readonly recursive: boolean }): Promise<void> {
-  await using task = await begin(host, target, { type: "remove", path: target.path, recursive: target.recursive });
-  await drain(task);
+/** Checks what a remote caller said: only these fields of it are looked at. */
+function actionOf(change: FileChange): TaskAction {
+  const { type, path } = change;
+  switch (type) {
+    case "mkdir":
+      return { type, path, mode: permission(change.mode), parents: change.parents };
+    case "remove":
+      return { type, path, recursive: change.recursive };
+    case "chmod":
+      return { type, path, mode: permission(change.mode) };
+    case "chown":
+      if (typeof change.owner !== "string" || change.owner === "") throw outside("owner", "must be a user");
+      return { type, path, owner: change.owner };
+    case "symlink":
+      if (!(change.target instanceof Uint8Array) || change.target.length === 0) {
+        throw outside("target", "must say where the link points");
+      }
+      return { type, path, target: change.target, parents: change.parents };
+    case "move":
+      validatePath(change.target, "target");
+      return { type, path, target: change.target, replace: change.replace, parents: change.parents };
+    default:
+      throw outside("type", "is no change that this node knows");
+  }
 }
 
 function begin(host: FilesHost, target: FileTarget, action: TaskAction): Promise<FileTask> {
@@ -95,20 +137,16 @@ function begin(host: FilesHost, target: FileTarget, action: TaskAction): Promise
   return FileTask.start(host.link, host.number, task, { what, signal: host.signal });
 }
 
-async function drain(task: FileTask): Promise<void> {
-  for await (const _ of task.read()) {
-    // These operations put nothing out; reading waits for their end.
-  }
-}
-
 function permission(mode: number): number {
   if (Number.isInteger(mode) && mode >= 0 && mode <= 0o7777) return mode;
-  throw new SandboxError("InvalidArgument", "mode must be permission bits, at most 0o7777", {
-    details: { field: "mode" },
-  });
+  throw outside("mode", "must be permission bits, at most 0o7777");
 }
 
 function whole(field: string, value: number): void {
   if (Number.isSafeInteger(value) && value >= 0) return;
-  throw new SandboxError("InvalidArgument", `${field} must be a whole number of at least 0`, { details: { field } });
+  throw outside(field, "must be a whole number of at least 0");
+}
+
+function outside(field: string, what: string): SandboxError {
+  return new SandboxError("InvalidArgument", `${field} ${what}`, { details: { field } });
 }

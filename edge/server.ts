@@ -3,8 +3,10 @@ import { parseCommandId, parseSandboxId } from "#core/ids.ts";
 import type { Node, StdinWrite } from "#core/node.ts";
 import {
   decodeBytes,
-  encodeBytes,
   encodeChunks,
+  encodeEntries,
+  encodeFile,
+  encodeInfo,
   encodeResult,
   encodeValue,
   NODE_METHODS,
@@ -63,13 +65,12 @@ const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
     value(node.resizeTerminal(sandbox(args), command(args), fields(args[2]), signal)),
   readOutput: (node, args, { signal }) =>
     encodeChunks(node.readOutput(sandbox(args), command(args), fields(args[2]), signal)),
-  readFile: (node, args, { signal }) => encodeBytes(node.readFile(sandbox(args), fields(args[1]), signal)),
+  readFile: (node, args, { signal }) => encodeFile(node.readFile(sandbox(args), fields(args[1]), signal)),
   writeFile: (node, args, { signal, upload }) =>
     value(node.writeFile(sandbox(args), fields(args[1]), decodeBytes(upload), signal)),
-  listFiles: (node, args, { signal }) => values(node.listFiles(sandbox(args), fields(args[1]), signal)),
-  stat: (node, args, { signal }) => value(node.stat(sandbox(args), fields(args[1]), signal)),
-  makeDirectory: (node, args, { signal }) => value(node.makeDirectory(sandbox(args), fields(args[1]), signal)),
-  remove: (node, args, { signal }) => value(node.remove(sandbox(args), fields(args[1]), signal)),
+  listFiles: (node, args, { signal }) => encodeEntries(node.listFiles(sandbox(args), fields(args[1]), signal)),
+  stat: async (node, args, { signal }) => encodeInfo(await node.stat(sandbox(args), fields(args[1]), signal)),
+  changeFile: (node, args, { signal }) => value(node.changeFile(sandbox(args), fields(args[1]), signal)),
   resources: (node, _, { signal }) => value(node.resources(signal)),
 };
 

@@ -62,11 +62,11 @@ export function validateTerminal({ rows, cols }: TerminalSize): void {
   }
 }
 
-/** Throws `InvalidArgument` for a path that is not absolute or not a path. */
-export function validatePath(path: Uint8Array): void {
-  if (!(path instanceof Uint8Array) || path[0] !== 0x2f) refuse("path", "must be absolute");
-  if (path.includes(0)) refuse("path", "must not contain NUL");
-  if (path.length > 4095) refuse("path", "must have at most 4095 bytes");
+/** Throws `InvalidArgument`, naming the field, for a path that is not absolute or not a path. */
+export function validatePath(path: Uint8Array, field = "path"): void {
+  if (!(path instanceof Uint8Array) || path[0] !== 0x2f) refuse(field, "must be absolute");
+  if (path.includes(0)) refuse(field, "must not contain NUL");
+  if (path.length > 4095) refuse(field, "must have at most 4095 bytes");
 }
 
 function environment(field: string, env: Readonly<Record<string, string>>): number {

@@ -74,6 +74,20 @@ export class FakeFiles {
       if (other === name || other.startsWith(`${name}/`)) this.#files.delete(other);
   }
 
+  changeMode(path: Uint8Array, mode: number): void {
+    this.#files.set(key(path), { ...this.#get(key(path)), mode });
+  }
+
+  /** Files only: what a move of a directory takes along is more than edge tests need. */
+  move(path: Uint8Array, target: Uint8Array, options: { readonly replace: boolean; readonly parents: boolean }): void {
+    const file = this.#get(key(path));
+    if (file.bytes === undefined) throw new Errno("EXDEV");
+    if (!options.replace && this.#files.has(key(target))) throw new Errno("EEXIST");
+    this.checkWritable(target, options.parents);
+    this.#files.delete(key(path));
+    this.#files.set(key(target), file);
+  }
+
   #get(path: string): FakeFile {
     if (path.startsWith("/forbidden/")) throw new Errno("EACCES");
     const file = this.#files.get(path);
@@ -108,7 +122,7 @@ export class FakeFiles {
       uid: 0,
       gid: 0,
       size: bytes?.length ?? 0,
-      mtimeMs: 0,
+      mtimeNs: 0n,
       target: undefined,
     };
   }

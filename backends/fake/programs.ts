@@ -101,5 +101,14 @@ async function actOnFile(action: TaskAction, io: ProgramIo, { files }: FakeSandb
       if (action.path.length <= 1) throw new Errno("EBUSY");
       files.remove(action.path, action.recursive);
       return 0;
+    case "chmod":
+      files.changeMode(action.path, action.mode);
+      return 0;
+    case "move":
+      files.move(action.path, action.target, action);
+      return 0;
+    case "chown":
+    case "symlink":
+      throw new Errno("EPERM");
   }
 }

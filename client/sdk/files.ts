@@ -1,6 +1,8 @@
+import { createHash } from "node:crypto";
 import type { FileView, FileWrittenView } from "#api/index.ts";
-import { type Caller, type CallOptions, readAll } from "./caller.ts";
+import { type Call, type Caller, type CallOptions, concat } from "./caller.ts";
 import { DsecError } from "./errors.ts";
+import { lines } from "./lines.ts";
 
 /** A path inside the sandbox, absolute; as bytes where it is not UTF-8. */
 export type SandboxPath = string | Uint8Array;
@@ -25,6 +27,22 @@ export interface ReadOptions extends FileOptions {
   readonly length?: number;
 }
 
+/** What a list takes. */
+export interface ListFilesOptions extends FileOptions {
+  /** Levels to list, 1 unless said otherwise, 64 at most; names of deeper entries are paths below the directory. */
+  readonly depth?: number;
+  /** False leaves out names that begin with a dot, and what is in such directories. */
+  readonly hidden?: boolean;
+}
+
+/** What a move takes. */
+export interface MoveOptions extends FileOptions {
+  /** May it take the place of a file, or of an empty directory? True unless said otherwise. */
+  readonly replace?: boolean;
+  /** Makes missing directories above the new name. */
+  readonly parents?: boolean;
+}
+
 /** Bytes of a file that `read` collects at most; stream bigger ones. */
 const MAX_COLLECTED_BYTES = 1024 * 1024 * 1024;
 
@@ -39,11 +57,31 @@ export class Files {
     this.#path = `${sandboxPath}/files`;
   }
 
-  /** A file's bytes as they come, at the pace of the reader. */
+  /** A file's bytes as they come, at the pace of the reader. Throws at the end when they are not what was read. */
   async *stream(path: SandboxPath, options: ReadOptions = {}): AsyncGenerator<Uint8Array> {
-    const reply = await this.#open(path, options);
+    const { offset, length, user } = options;
+    const reply = await this.#caller.open({
+      ...callOf(options),
+      method: "GET",
+      path: this.#path,
+      query: { path, offset, length, user },
+    });
+    const digest = createHash("sha256");
+    let size = 0;
     try {
-      yield* reply.body;
+      for await (const bytes of reply.body) {
+        digest.update(bytes);
+        size += bytes.byteLength;
+        yield bytes;
+      }
+      check(
+        "read",
+        { size, sha256: digest.digest("hex") },
+        {
+          size: Number(reply.trailer("x-dsec-size")),
+          sha256: reply.trailer("x-dsec-sha256"),
+        },
+      );
     } finally {
       reply.discard();
     }
@@ -51,7 +89,16 @@ export class Files {
 
   /** A whole file, or the asked part of it. */
   async read(path: SandboxPath, options: ReadOptions = {}): Promise<Uint8Array> {
-    return readAll(await this.#open(path, options), MAX_COLLECTED_BYTES);
+    const chunks: Uint8Array[] = [];
+    let size = 0;
+    for await (const bytes of this.stream(path, options)) {
+      size += bytes.byteLength;
+      if (size > MAX_COLLECTED_BYTES) {
+        throw new DsecError("TooLarge", `a file of more than ${MAX_COLLECTED_BYTES} bytes`, { hint: "stream it" });
+      }
+      chunks.push(bytes);
+    }
+    return concat(chunks);
   }
 
   /** A whole file as UTF-8; bytes that are not become U+FFFD. */
@@ -65,40 +112,50 @@ export class Files {
     data: string | Uint8Array | AsyncIterable<Uint8Array>,
     options: WriteOptions = {},
   ): Promise<FileWrittenView> {
+    const digest = createHash("sha256");
     let size = 0;
+    const take = (chunk: Uint8Array) => {
+      digest.update(chunk);
+      size += chunk.byteLength;
+      return chunk;
+    };
     const counted = async function* (source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-      for await (const chunk of source) {
-        size += chunk.byteLength;
-        yield chunk;
-      }
+      for await (const chunk of source) yield take(chunk);
     };
     const whole = typeof data === "string" ? new TextEncoder().encode(data) : data;
-    if (whole instanceof Uint8Array) size = whole.byteLength;
     const written = await this.#caller.json<FileWrittenView>({
       ...callOf(options),
       method: "PUT",
       path: this.#path,
       query: { path, mode: octal(options.mode), parents: options.parents, user: options.user },
-      bytes: whole instanceof Uint8Array ? whole : counted(whole),
+      bytes: whole instanceof Uint8Array ? take(whole) : counted(whole),
       repeatable: true,
     });
-    if (written.size !== size) {
-      throw new DsecError("Internal", `${size} bytes were sent and ${written.size} written`, {
-        hint: "write it again",
-      });
-    }
+    check("written", written, { size, sha256: digest.digest("hex") });
     return written;
   }
 
   /** The entries of a directory, without `.` and `..`; links as links. */
-  async list(path: SandboxPath, options: FileOptions = {}): Promise<readonly FileView[]> {
-    const reply = await this.#caller.json<{ readonly entries: readonly FileView[] }>({
+  async list(path: SandboxPath, options: ListFilesOptions = {}): Promise<readonly FileView[]> {
+    const entries: FileView[] = [];
+    for await (const entry of this.entries(path, options)) entries.push(entry);
+    return entries;
+  }
+
+  /** The same as they come: a directory of any size takes no memory. */
+  async *entries(path: SandboxPath, options: ListFilesOptions = {}): AsyncGenerator<FileView> {
+    const { depth, hidden, user } = options;
+    const reply = await this.#caller.open({
       ...callOf(options),
       method: "GET",
       path: `${this.#path}/list`,
-      query: { path, user: options.user },
+      query: { path, depth, hidden, user },
     });
-    return reply.entries;
+    try {
+      for await (const line of lines(reply.body)) yield JSON.parse(line) as FileView;
+    } finally {
+      reply.discard();
+    }
   }
 
   /** One entry; a link as a link. */
@@ -108,34 +165,59 @@ export class Files {
   }
 
   /** Makes a directory. */
-  async mkdir(path: SandboxPath, options: WriteOptions = {}): Promise<void> {
-    await this.#caller.json({
-      ...callOf(options),
-      method: "POST",
-      path: `${this.#path}/mkdir`,
-      query: { path, mode: octal(options.mode), parents: options.parents, user: options.user },
-    });
+  mkdir(path: SandboxPath, options: WriteOptions = {}): Promise<void> {
+    const { mode, parents, user } = options;
+    return this.#change("POST", "/mkdir", { path, mode: octal(mode), parents, user }, options);
   }
 
   /** Removes a file or an empty directory; with `recursive` a whole tree, never following a link. */
-  async remove(path: SandboxPath, options: FileOptions & { readonly recursive?: boolean } = {}): Promise<void> {
-    await this.#caller.json({
-      ...callOf(options),
-      method: "DELETE",
-      path: this.#path,
-      query: { path, recursive: options.recursive, user: options.user },
-    });
+  remove(path: SandboxPath, options: FileOptions & { readonly recursive?: boolean } = {}): Promise<void> {
+    const { recursive, user } = options;
+    return this.#change("DELETE", "", { path, recursive, user }, options);
   }
 
-  #open(path: SandboxPath, options: ReadOptions) {
-    const { offset, length, user } = options;
-    return this.#caller.open({
-      ...callOf(options),
-      method: "GET",
-      path: this.#path,
-      query: { path, offset, length, user },
-    });
+  /** Gives other permission bits; a link is followed. */
+  chmod(path: SandboxPath, mode: number, options: FileOptions = {}): Promise<void> {
+    return this.#change("POST", "/chmod", { path, mode: octal(mode), user: options.user }, options);
   }
+
+  /** Gives another owner: `name`, `uid`, `name:group` or `uid:gid`; a link is followed. */
+  chown(path: SandboxPath, owner: string, options: FileOptions = {}): Promise<void> {
+    return this.#change("POST", "/chown", { path, owner, user: options.user }, options);
+  }
+
+  /** Makes a symbolic link at `path` that says `target`, whatever that leads to. */
+  symlink(
+    path: SandboxPath,
+    target: SandboxPath,
+    options: FileOptions & { readonly parents?: boolean } = {},
+  ): Promise<void> {
+    const { parents, user } = options;
+    return this.#change("POST", "/symlink", { path, target, parents, user }, options);
+  }
+
+  /** Gives an entry another name, at once: nobody ever sees both or none. */
+  move(path: SandboxPath, to: SandboxPath, options: MoveOptions = {}): Promise<void> {
+    const { replace, parents, user } = options;
+    return this.#change("POST", "/move", { path, to, replace, parents, user }, options);
+  }
+
+  async #change(method: "POST" | "DELETE", call: string, query: Call["query"], options: CallOptions): Promise<void> {
+    await this.#caller.json({ ...callOf(options), method, path: `${this.#path}${call}`, query });
+  }
+}
+
+/** The two ends of a transfer say the same, or it has failed. */
+function check(
+  what: string,
+  found: FileWrittenView,
+  wanted: { readonly size: number; readonly sha256: string | undefined },
+): void {
+  if (found.size === wanted.size && found.sha256 === wanted.sha256) return;
+  throw new DsecError("Internal", `the bytes ${what} are not the bytes sent`, {
+    hint: "try again; something on the way changes bytes",
+    details: { size: found.size, sha256: found.sha256 },
+  });
 }
 
 function octal(mode: number | undefined): string | undefined {

@@ -33,7 +33,15 @@ export {
   SandboxLostError,
   TransportError,
 } from "./errors.ts";
-export { type FileOptions, Files, type ReadOptions, type SandboxPath, type WriteOptions } from "./files.ts";
+export {
+  type FileOptions,
+  Files,
+  type ListFilesOptions,
+  type MoveOptions,
+  type ReadOptions,
+  type SandboxPath,
+  type WriteOptions,
+} from "./files.ts";
 export { NodeTransport, type NodeTransportOptions } from "./node-transport.ts";
 export type { OutputChunk, OutputOptions } from "./output.ts";
 export { Result } from "./result.ts";

@@ -32,7 +32,6 @@ const NAMES: ReadonlyMap<TSchema, string> = new Map<TSchema, string>([
   [api.CommandView, "CommandView"],
   [api.CreateSandbox, "CreateSandbox"],
   [api.ErrorBody, "ErrorBody"],
-  [api.FileList, "FileList"],
   [api.FileView, "FileView"],
   [api.FileWrittenView, "FileWrittenView"],
   [api.Health, "Health"],

@@ -51,7 +51,7 @@ function put(found: Record<string, unknown>, properties: Readonly<Record<string,
 }
 
 function coerce(schema: TSchema, name: string, raw: string): unknown {
-  if (isBytes(schema)) return pathOf(name, decodeBytes(raw));
+  if (isBytes(schema)) return pathOf(name, decodeBytes(raw), "x-relative" in schema);
   const text = decodeText(raw);
   if (hasType(schema, "integer")) return /^-?\d{1,16}$/.test(text) ? Number(text) : text;
   if (hasType(schema, "boolean"))
@@ -59,8 +59,9 @@ function coerce(schema: TSchema, name: string, raw: string): unknown {
   return text;
 }
 
-function pathOf(name: string, bytes: Buffer): Buffer {
-  if (bytes[0] !== 0x2f) throw new SandboxError("InvalidArgument", `${name} must be an absolute path`);
+function pathOf(name: string, bytes: Buffer, relative: boolean): Buffer {
+  if (relative && bytes.length === 0) throw new SandboxError("InvalidArgument", `${name} is empty`);
+  if (!relative && bytes[0] !== 0x2f) throw new SandboxError("InvalidArgument", `${name} must be an absolute path`);
   if (bytes.includes(0)) throw new SandboxError("InvalidArgument", `${name} contains a NUL byte`);
   if (bytes.length > MAX_PATH_BYTES) {
     throw new SandboxError(

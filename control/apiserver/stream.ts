@@ -85,7 +85,7 @@ export async function sendOutput(
 }
 
 /** Resolves when the bytes have left this process: their buffer is used again then. Rejects when the call has ended. */
-function write(response: ServerResponse, bytes: Uint8Array, scope: CallScope): Promise<void> {
+export function write(response: ServerResponse, bytes: Uint8Array, scope: CallScope): Promise<void> {
   scope.progress();
   return new Promise((resolve, reject) => {
     const { signal } = scope;

@@ -67,8 +67,14 @@ export function commandReply({ command, output }: CommandResult): CommandReply {
 }
 
 /** A directory entry as the API shows it. */
-export function fileView({ name, target, ...info }: FileInfo): FileView {
-  return { name: textOrBytes(name), ...info, ...(target === undefined ? {} : { target: textOrBytes(target) }) };
+export function fileView({ name, target, mtimeNs, ...info }: FileInfo): FileView {
+  return {
+    name: textOrBytes(name),
+    ...info,
+    mtimeMs: Number(mtimeNs / 1_000_000n),
+    mtimeNs: String(mtimeNs),
+    ...(target === undefined ? {} : { target: textOrBytes(target) }),
+  };
 }
 
 /** A sample of usage as the API shows it. */

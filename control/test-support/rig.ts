@@ -6,7 +6,6 @@ import type {
   CommandList,
   CommandReply,
   ErrorBody,
-  FileList,
   FileView,
   FileWrittenView,
   NodeList,
@@ -57,7 +56,6 @@ export type AnyReply = ErrorBody &
   SandboxView &
   SandboxList &
   Omit<CommandReply, "status"> & { readonly status: NonNullable<CommandReply["status"]> } & CommandList &
-  FileList &
   Omit<FileView & FileWrittenView, "name"> &
   ArtifactView &
   ArtifactList &

@@ -1,11 +1,9 @@
 import { createHash } from "node:crypto";
 import { SandboxError } from "#core/errors.ts";
+import type { FileChange, FileDigest, FileRead, FileWrite } from "#core/files.ts";
 import { type CommandId, type EdgeId, newCommandId, parseEdgeId, type SandboxId } from "#core/ids.ts";
 import type {
   CommandResult,
-  FileRead,
-  FileWrite,
-  FileWritten,
   InputEvent,
   Node,
   NodeInfo,
@@ -204,9 +202,16 @@ export class TestNode implements Node {
     yield* this.chunks(read, signal);
   }
 
-  async *readFile(_id: SandboxId, read: FileRead, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+  async *readFile(_id: SandboxId, read: FileRead, signal: AbortSignal): AsyncGenerator<Uint8Array | FileDigest> {
     await this.#enter("readFile", signal);
-    yield* this.content(read, signal);
+    const hash = createHash("sha256");
+    let size = 0;
+    for await (const bytes of this.content(read, signal)) {
+      hash.update(bytes);
+      size += bytes.length;
+      yield bytes;
+    }
+    yield { size, sha256: hash.digest("hex") };
   }
 
   async writeFile(_id: SandboxId, write: FileWrite, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal) {
@@ -218,12 +223,12 @@ export class TestNode implements Node {
       size += chunk.length;
       if (size <= 1024 * 1024) this.files.set(Buffer.from(write.path).toString("latin1"), chunk);
     }
-    return { size, sha256: hash.digest("hex") } satisfies FileWritten;
+    return { size, sha256: hash.digest("hex") } satisfies FileDigest;
   }
 
-  async *listFiles(_id: SandboxId, _target: unknown, signal: AbortSignal): AsyncGenerator<FileInfo> {
+  async *listFiles(_id: SandboxId, _list: unknown, signal: AbortSignal): AsyncGenerator<readonly FileInfo[]> {
     await this.#enter("listFiles", signal);
-    yield* this.entries;
+    yield this.entries;
   }
 
   async stat(_id: SandboxId, _target: unknown, signal: AbortSignal): Promise<FileInfo> {
@@ -233,12 +238,9 @@ export class TestNode implements Node {
     return entry;
   }
 
-  async makeDirectory(_id: SandboxId, target: { mode: number; parents: boolean }, signal: AbortSignal): Promise<void> {
-    await this.#enter(`makeDirectory ${target.mode.toString(8)} ${target.parents}`, signal);
-  }
-
-  async remove(_id: SandboxId, target: { recursive: boolean }, signal: AbortSignal): Promise<void> {
-    await this.#enter(`remove ${target.recursive}`, signal);
+  async changeFile(_id: SandboxId, { type, path, user, ...rest }: FileChange, signal: AbortSignal): Promise<void> {
+    const values = Object.values(rest).map((value) => (value instanceof Uint8Array ? Buffer.from(value) : value));
+    await this.#enter(`changeFile ${type} ${values.join(" ")}`, signal);
   }
 
   async resources(signal: AbortSignal) {

@@ -66,19 +66,6 @@ int files_parents(const char *path) {
 	return 0;
 }
 
-static int make_directory(const char *path, mode_t mode, bool parents) {
-	struct stat status;
-	int error = parents ? files_parents(path) : 0;
-	if (error != 0) return error;
-	if (mkdir(path, mode) != 0) {
-		error = errno;
-		bool there = parents && error == EEXIST && stat(path, &status) == 0 && S_ISDIR(status.st_mode);
-		return there ? 0 : error;
-	}
-	/* The mode that was asked for, whatever the mask. */
-	return chmod(path, mode) != 0 ? errno : 0;
-}
-
 /* Never opens what could hold it up, a FIFO or a device: looked at first, and once more when it is open. */
 static int open_regular(const char *path) {
 	struct stat status;
@@ -134,13 +121,21 @@ int files_run(const struct start *start, int marker) {
 	case ACTION_WRITE:
 		return files_write(start, marker);
 	case ACTION_LIST:
-		return files_list(start->path);
+		return files_list(start->path, start->depth, !start->flag);
 	case ACTION_STAT:
 		return files_stat(start->path);
 	case ACTION_MKDIR:
-		return make_directory(start->path, start->mode, start->flag);
+		return files_mkdir(start);
 	case ACTION_REMOVE:
 		return files_remove(start->path, start->flag);
+	case ACTION_CHMOD:
+		return files_chmod(start);
+	case ACTION_CHOWN:
+		return files_chown(start);
+	case ACTION_SYMLINK:
+		return files_symlink(start);
+	case ACTION_MOVE:
+		return files_move(start);
 	default:
 		return EINVAL;
 	}

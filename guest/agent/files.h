@@ -21,8 +21,14 @@ int files_run(const struct start *start, int marker);
 int files_write(const struct start *start, int marker);
 /* files_remove.c */
 int files_remove(const char *path, bool recursive);
-/* files_list.c: records as core/entries.ts describes them. */
-int files_list(const char *path);
+/* files_change.c: changes of one entry, each at once. */
+int files_mkdir(const struct start *start);
+int files_chmod(const struct start *start);
+int files_chown(const struct start *start);
+int files_symlink(const struct start *start);
+int files_move(const struct start *start);
+/* files_list.c: records as core/entries.ts describes them. `hidden`: names that begin with a dot, too. */
+int files_list(const char *path, uint32_t depth, bool hidden);
 int files_stat(const char *path);
 
 /* Makes the directories above the last component that are missing. */

@@ -9,6 +9,8 @@
 static size_t walk(const struct start *start) {
 	size_t sum = strlen(start->user) + strlen(start->cwd);
 	if (start->path != NULL) sum += strlen(start->path);
+	if (start->target != NULL) sum += strlen(start->target);
+	if (start->owner != NULL) sum += strlen(start->owner);
 	if (start->argv != NULL) sum += texts_count(start->argv, start->argv_size);
 	if (start->env != NULL) sum += texts_count(start->env, start->env_size);
 	return sum;

@@ -45,7 +45,9 @@ static bool well_formed(const struct field fields[START_TAG_LIMIT]) {
 		[START_STDIN] = 1,        [START_TIME_LIMIT] = 8,   [START_ARGV] = ANY_WIDTH, [START_PATH] = ANY_WIDTH,
 		[START_OFFSET] = 8,       [START_LENGTH] = 8,       [START_MODE] = 4,         [START_FLAG] = 1,
 		[START_TERMINAL] = 4,
+		[START_TARGET] = ANY_WIDTH, [START_OWNER] = ANY_WIDTH, [START_DEPTH] = 4,        [START_KEEP] = 1,
 	};
+	static const uint8_t texts[] = {START_PATH, START_TARGET, START_OWNER};
 	for (int tag = 1; tag < START_TAG_LIMIT; tag++) {
 		if (fields[tag].value != NULL && widths[tag] != ANY_WIDTH && fields[tag].size != widths[tag]) return false;
 	}
@@ -54,7 +56,10 @@ static bool well_formed(const struct field fields[START_TAG_LIMIT]) {
 	if (fields[START_ENV].size > 0 && !is_texts(&fields[START_ENV])) return false;
 	/* Also where the action has no use for it: what was parsed can be read. */
 	if (fields[START_ARGV].size > 0 && !is_texts(&fields[START_ARGV])) return false;
-	if (fields[START_PATH].value != NULL && !is_text(&fields[START_PATH])) return false;
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		const struct field *field = &fields[texts[i]];
+		if (field->value != NULL && !is_text(field)) return false;
+	}
 	if (fields[START_ACTION].value[0] == ACTION_EXEC) {
 		return is_texts(&fields[START_ARGV]) && fields[START_ARGV].value[0] != 0;
 	}
@@ -68,6 +73,8 @@ int start_parse(const uint8_t *body, size_t size, struct start *start) {
 		.action = fields[START_ACTION].value[0],
 		.input = fields[START_STDIN].value != NULL && fields[START_STDIN].value[0] == 1,
 		.flag = fields[START_FLAG].value != NULL && fields[START_FLAG].value[0] == 1,
+		.keep = fields[START_KEEP].value != NULL && fields[START_KEEP].value[0] == 1,
+		.depth = fields[START_DEPTH].value != NULL ? get32(fields[START_DEPTH].value) : 1,
 		.mode = fields[START_MODE].value != NULL ? get32(fields[START_MODE].value) : 0,
 		.time_limit_ms = fields[START_TIME_LIMIT].value != NULL ? get64(fields[START_TIME_LIMIT].value) : 0,
 		.offset = fields[START_OFFSET].value != NULL ? get64(fields[START_OFFSET].value) : 0,
@@ -75,12 +82,14 @@ int start_parse(const uint8_t *body, size_t size, struct start *start) {
 		.user = (const char *)fields[START_USER].value,
 		.cwd = (const char *)fields[START_CWD].value,
 		.path = (const char *)fields[START_PATH].value,
+		.target = (const char *)fields[START_TARGET].value,
+		.owner = (const char *)fields[START_OWNER].value,
 		.argv = (const char *)fields[START_ARGV].value,
 		.argv_size = fields[START_ARGV].size,
 		.env = (const char *)fields[START_ENV].value,
 		.env_size = fields[START_ENV].size,
 	};
-	if (start->action < ACTION_EXEC || start->action > ACTION_REMOVE) return -1;
+	if (start->action < ACTION_EXEC || start->action > ACTION_MOVE) return -1;
 	if (fields[START_TERMINAL].value != NULL) {
 		if (start->action != ACTION_EXEC) return -1;
 		start->terminal.rows = get16(fields[START_TERMINAL].value);
@@ -89,6 +98,10 @@ int start_parse(const uint8_t *body, size_t size, struct start *start) {
 	}
 	if (start->mode > 07777 || start->offset > INT64_MAX) return -1;
 	if (start->action == ACTION_WRITE && !start->input) return -1;
+	if (start->action == ACTION_CHOWN && start->owner == NULL) return -1;
+	if (start->action == ACTION_SYMLINK && start->target == NULL) return -1;
+	if (start->action == ACTION_MOVE && (start->target == NULL || start->target[0] != '/')) return -1;
+	if (start->depth < 1 || start->depth > LIST_DEPTH_LIMIT) return -1;
 	return 0;
 }
 

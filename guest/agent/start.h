@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Levels that one list can span: each keeps a directory open. */
+#define LIST_DEPTH_LIMIT 64u
+
 enum action {
 	ACTION_EXEC = 1,
 	ACTION_READ = 2,
@@ -14,6 +17,10 @@ enum action {
 	ACTION_STAT = 5,
 	ACTION_MKDIR = 6,
 	ACTION_REMOVE = 7,
+	ACTION_CHMOD = 8,
+	ACTION_CHOWN = 9,
+	ACTION_SYMLINK = 10,
+	ACTION_MOVE = 11,
 };
 
 enum start_tag {
@@ -28,9 +35,13 @@ enum start_tag {
 	START_OFFSET = 9,      /* u64 */
 	START_LENGTH = 10,     /* u64 */
 	START_MODE = 11,       /* u32 */
-	START_FLAG = 12,       /* u8: parents of write and mkdir, recursive of remove */
+	START_FLAG = 12,       /* u8: parents of what makes a name, recursive of remove, without hidden names of list */
 	START_TERMINAL = 13,   /* u16 rows, u16 columns */
-	START_TAG_LIMIT = 14,
+	START_TARGET = 16,     /* string: what a link says, where a move goes (absolute) */
+	START_OWNER = 17,      /* string: as START_USER */
+	START_DEPTH = 18,      /* u32: levels of a list, from 1 */
+	START_KEEP = 19,       /* u8: a move replaces nothing */
+	START_TAG_LIMIT = 20,
 };
 
 /* The size of a terminal in characters. No rows: no terminal. */
@@ -44,11 +55,13 @@ struct start {
 	bool input;
 	bool flag;
 	struct terminal_size terminal;
+	bool keep;
 	uint32_t mode;
+	uint32_t depth;
 	uint64_t time_limit_ms; /* 0: none */
 	uint64_t offset;
 	uint64_t length; /* UINT64_MAX: to the end */
-	const char *user, *cwd, *path;
+	const char *user, *cwd, *path, *target, *owner;
 	const char *argv, *env;
 	size_t argv_size, env_size;
 };

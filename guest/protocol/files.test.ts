@@ -10,8 +10,23 @@ import type { GuestLink, TaskAction } from "#core/guest.ts";
 import type { FileInfo } from "#core/sandbox.ts";
 import { EXEC_DEFAULTS, forEachBuild, nextNumber, Recorder, type RunOptions, run, TestAgent } from "./testing.ts";
 
-const { EACCES, EBUSY, ECANCELED, EEXIST, EFBIG, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTEMPTY } =
-  constants.errno;
+const {
+  EACCES,
+  EBUSY,
+  ECANCELED,
+  EEXIST,
+  EFBIG,
+  EINVAL,
+  EISDIR,
+  ELOOP,
+  ENAMETOOLONG,
+  ENOENT,
+  ENOTDIR,
+  ENOTEMPTY,
+  EPERM,
+} = constants.errno;
+
+const list = (path: Uint8Array, depth = 1, hidden = true): TaskAction => ({ type: "list", path, depth, hidden });
 
 class Place implements AsyncDisposable {
   readonly agent: TestAgent;
@@ -199,7 +214,7 @@ forEachBuild((build) => {
       await symlink("no/where", place.path("link"));
       await writeFile(place.path("n".repeat(255)), "");
       execFileSync("mkfifo", ["-m", "644", place.path("fifo").toString()]);
-      const entries = await place.entries({ type: "list", path: place.path() });
+      const entries = await place.entries(list(place.path()));
       const byName = new Map(entries.map((entry) => [Buffer.from(entry.name).toString("latin1"), entry]));
       assert.deepEqual(
         [...byName.keys()].sort(),
@@ -207,23 +222,102 @@ forEachBuild((build) => {
       );
       const file = byName.get(odd.toString("latin1"));
       assert.deepEqual([file?.type, file?.mode, file?.uid, file?.size], ["file", 0o600, 0, 5]);
-      assert.ok(Math.abs((file?.mtimeMs ?? 0) - Date.now()) < 60_000);
+      assert.ok(Math.abs(Number((file?.mtimeNs ?? 0n) / 1_000_000n) - Date.now()) < 60_000);
       assert.equal(byName.get("dir")?.type, "directory");
       assert.equal(byName.get("fifo")?.type, "fifo");
       assert.equal(Buffer.from(byName.get("link")?.target ?? []).toString(), "no/where");
-      const devices = await place.entries({ type: "list", path: Buffer.from("/dev") });
+      const devices = await place.entries(list(Buffer.from("/dev")));
       assert.equal(devices.find((entry) => Buffer.from(entry.name).toString() === "null")?.type, "character-device");
     });
 
     test("a listing of 5,000 names is complete, of what is no directory refused", async () => {
       await using place = await Place.make(build);
       await Promise.all(Array.from({ length: 5000 }, (_, index) => writeFile(place.path(`name-${index}`), "")));
-      const entries = await place.entries({ type: "list", path: place.path() });
+      const entries = await place.entries(list(place.path()));
       assert.equal(new Set(entries.map((entry) => Buffer.from(entry.name).toString())).size, 5000);
-      assert.equal(await place.code({ type: "list", path: place.path("name-1") }), ENOTDIR);
-      assert.equal(await place.code({ type: "list", path: place.path("none") }), ENOENT);
+      assert.equal(await place.code(list(place.path("name-1"))), ENOTDIR);
+      assert.equal(await place.code(list(place.path("none"))), ENOENT);
       await mkdir(place.path("private"), 0o700);
-      assert.equal(await place.code({ type: "list", path: place.path("private") }, { user: "nobody" }), EACCES);
+      assert.equal(await place.code(list(place.path("private")), { user: "nobody" }), EACCES);
+    });
+
+    test("a listing with a depth goes as deep, follows no link, and leaves hidden names out when told", async () => {
+      await using place = await Place.make(build);
+      await mkdir(place.path("a", "b", "c"), { recursive: true });
+      await mkdir(place.path(".h", "in"), { recursive: true });
+      await symlink("a", place.path("link"));
+      const names = async (depth: number, hidden: boolean) =>
+        (await place.entries(list(place.path(), depth, hidden))).map(({ name }) => String(Buffer.from(name))).sort();
+      assert.deepEqual(await names(1, true), [".h", "a", "link"]);
+      assert.deepEqual(await names(2, true), [".h", ".h/in", "a", "a/b", "link"]);
+      assert.deepEqual(await names(64, false), ["a", "a/b", "a/b/c", "link"]);
+      assert.equal(await place.code(list(place.path("none"), 2)), ENOENT);
+    });
+
+    test("a listing goes on behind a directory it went into, however many there are", async () => {
+      await using place = await Place.make(build);
+      for (let index = 0; index < 700; index++)
+        await mkdir(place.path(`d${index}`, "x".repeat(200)), { recursive: true });
+      const entries = await place.entries(list(place.path(), 2));
+      assert.equal(new Set(entries.map(({ name }) => String(Buffer.from(name)))).size, 1400);
+      assert.equal(entries.length, 1400);
+    });
+
+    test("a time has its nanoseconds, before 1970 too, and one beyond the coding is cut", async () => {
+      await using place = await Place.make(build);
+      for (const [time, ns] of [
+        ["1.000000007", 1_000_000_007n],
+        ["-0.5", -500_000_000n],
+        ["9999999999", 2n ** 63n - 1n],
+      ] as const) {
+        execFileSync("touch", ["-d", `@${time}`, String(place.path("f"))]);
+        const [entry] = await place.entries({ type: "stat", path: place.path("f") });
+        assert.equal(entry?.mtimeNs, ns);
+      }
+    });
+
+    test("chmod, chown and symlink do one thing, as the user", async () => {
+      await using place = await Place.make(build);
+      const path = place.path("f");
+      await writeFile(path, "");
+      assert.equal(await place.code({ type: "chmod", path, mode: 0o4711 }), 0);
+      assert.equal((await stat(path)).mode & 0o7777, 0o4711);
+      assert.equal(await place.code({ type: "chmod", path, mode: 0o700 }, { user: "nobody" }), EPERM);
+      assert.equal(await place.code({ type: "chown", path, owner: "7:8" }), 0);
+      assert.deepEqual([(await stat(path)).uid, (await stat(path)).gid], [7, 8]);
+      assert.equal(await place.code({ type: "chown", path, owner: "no-such-user" }), EINVAL);
+      const link: TaskAction = {
+        type: "symlink",
+        path: place.path("p", "l"),
+        target: Buffer.from([0xff]),
+        parents: true,
+      };
+      assert.equal(await place.code({ ...link, parents: false }), ENOENT);
+      assert.equal(await place.code(link), 0);
+      assert.deepEqual(await readlink(place.path("p", "l"), { encoding: "buffer" }), Buffer.from([0xff]));
+      assert.equal(await place.code(link), EEXIST);
+    });
+
+    test("a move replaces a file at once unless told to keep it, and takes a directory along", async () => {
+      await using place = await Place.make(build);
+      const move = (from: string, to: string, replace = true): TaskAction => ({
+        type: "move",
+        path: place.path(from),
+        target: place.path(to),
+        replace,
+        parents: true,
+      });
+      await writeFile(place.path("a"), "new");
+      await writeFile(place.path("b"), "old");
+      assert.equal(await place.code(move("a", "b", false)), EEXIST);
+      assert.equal(await place.code(move("a", "b")), 0);
+      assert.equal(await readFile(place.path("b"), "utf8"), "new");
+      await mkdir(place.path("dir"));
+      assert.equal(await place.code(move("b", "dir")), EISDIR);
+      assert.equal(await place.code(move("b", "dir/sub/c")), 0);
+      assert.equal(await place.code(move("dir", "other/place")), 0);
+      assert.equal(await readFile(place.path("other", "place", "sub", "c"), "utf8"), "new");
+      assert.equal(await place.code(move("none", "x")), ENOENT);
     });
 
     test("stat names the last component and does not follow it", async () => {

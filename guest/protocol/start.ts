@@ -18,6 +18,10 @@ const TAG = {
   mode: 11,
   flag: 12,
   terminal: 13,
+  target: 16,
+  owner: 17,
+  depth: 18,
+  keep: 19,
 } as const;
 
 const ACTION_CODES: Readonly<Record<TaskAction["type"], number>> = {
@@ -28,6 +32,10 @@ const ACTION_CODES: Readonly<Record<TaskAction["type"], number>> = {
   stat: 5,
   mkdir: 6,
   remove: 7,
+  chmod: 8,
+  chown: 9,
+  symlink: 10,
+  move: 11,
 };
 
 /** Of a tag: u16 tag, u16 zero, u32 length. */
@@ -84,16 +92,43 @@ function actionFields(action: TaskAction): Field[] {
     const argv = { tag: TAG.argv, value: Buffer.concat(texts) };
     return action.terminal === undefined ? [argv] : [argv, { tag: TAG.terminal, value: encodeSize(action.terminal) }];
   }
-  const fields: Field[] = [{ tag: TAG.path, value: path(action.path) }];
-  if (action.type === "read") {
-    fields.push({ tag: TAG.offset, value: amount("offset", action.offset) });
-    if (action.length !== undefined) fields.push({ tag: TAG.length, value: amount("length", action.length) });
+  return [{ tag: TAG.path, value: path(action.path) }, ...fileFields(action)];
+}
+
+function fileFields(action: Exclude<TaskAction, { readonly type: "exec" }>): Field[] {
+  switch (action.type) {
+    case "read": {
+      const offset = { tag: TAG.offset, value: amount("offset", action.offset) };
+      return action.length === undefined
+        ? [offset]
+        : [offset, { tag: TAG.length, value: amount("length", action.length) }];
+    }
+    case "write":
+    case "mkdir":
+      return [{ tag: TAG.mode, value: mode(action.mode) }, flag(action.parents)];
+    case "list":
+      return [{ tag: TAG.depth, value: word(action.depth) }, flag(!action.hidden)];
+    case "remove":
+      return [flag(action.recursive)];
+    case "chmod":
+      return [{ tag: TAG.mode, value: mode(action.mode) }];
+    case "chown":
+      return [{ tag: TAG.owner, value: text("owner", Buffer.from(action.owner), PATH_LIMIT_BYTES) }];
+    case "symlink":
+      return [{ tag: TAG.target, value: text("target", action.target, PATH_LIMIT_BYTES) }, flag(action.parents)];
+    case "move":
+      return [
+        { tag: TAG.target, value: path(action.target) },
+        flag(action.parents),
+        { tag: TAG.keep, value: byte(action.replace ? 0 : 1) },
+      ];
+    case "stat":
+      return [];
   }
-  if (action.type === "write" || action.type === "mkdir") {
-    fields.push({ tag: TAG.mode, value: mode(action.mode) }, { tag: TAG.flag, value: byte(action.parents ? 1 : 0) });
-  }
-  if (action.type === "remove") fields.push({ tag: TAG.flag, value: byte(action.recursive ? 1 : 0) });
-  return fields;
+}
+
+function flag(set: boolean): Field {
+  return { tag: TAG.flag, value: byte(set ? 1 : 0) };
 }
 
 /** Rows and columns as the agent takes them. Throws `InvalidArgument` for a size that no terminal has. */
@@ -154,6 +189,10 @@ function mode(value: number): Uint8Array {
   if (!Number.isInteger(value) || value < 0 || value > 0o7777) {
     throw new SandboxError("InvalidArgument", `the mode ${value} is not a number from 0 to 0o7777`);
   }
+  return word(value);
+}
+
+function word(value: number): Uint8Array {
   const bytes = Buffer.alloc(4);
   bytes.writeUInt32LE(value);
   return bytes;

@@ -15,7 +15,7 @@ const ENTRY: Omit<FileInfo, "name"> = {
   uid: 1,
   gid: 2,
   size: 3,
-  mtimeMs: 4,
+  mtimeNs: 4_000_007n,
   target: Buffer.from([0xff]),
 };
 
@@ -78,13 +78,18 @@ test("directories are listed, made and removed; names that are not UTF-8 are bas
     { ...ENTRY, name: Buffer.from("ä") },
     { ...ENTRY, name: Buffer.from([0xfe]), target: undefined },
   ];
-  const { json } = await api.call("GET", `${path}/list?path=/`);
-  assert.deepEqual(json.entries[0], { ...ENTRY, name: "ä", target: { base64: "/w==" } });
-  assert.deepEqual([json.entries[1]?.name, "target" in (json.entries[1] ?? {})], [{ base64: "/g==" }, false]);
+  const { bytes } = await api.call("GET", `${path}/list?path=/`);
+  const [first, second] = String(bytes)
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  const shown = { ...ENTRY, name: "ä", target: { base64: "/w==" }, mtimeMs: 4, mtimeNs: "4000007" };
+  assert.deepEqual(first, shown);
+  assert.deepEqual([second.name, "target" in second], [{ base64: "/g==" }, false]);
   assert.equal((await api.call("GET", `${path}/stat?path=/a`)).json.name, "ä");
   assert.equal((await api.call("POST", `${path}/mkdir?path=/a&parents=1`)).status, 204);
   assert.equal((await api.call("DELETE", `${path}?path=/a&recursive=true`)).status, 204);
-  assert.deepEqual(api.node.calls.slice(-2), ["makeDirectory 755 true", "remove true"]);
+  assert.deepEqual(api.node.calls.slice(-2), ["changeFile mkdir 493 true", "changeFile remove true"]);
 });
 
 test("a missing file is NotFound before any byte; one that fails midway breaks the reply", async () => {
@@ -212,17 +217,70 @@ test("a reader that stops stalls the source, not the server's memory", async () 
   await ended.promise;
 });
 
-test("a directory whose names would fill the memory is refused, and its listing ends", async () => {
+test("a listing without end is passed on at the pace of its reader, and ends with it", async () => {
   await using api = await rig();
   const path = await files(api);
-  let ended = false;
+  const ended = Promise.withResolvers<void>();
   api.node.listFiles = async function* () {
     try {
-      for (;;) yield { ...ENTRY, name: Buffer.from("x") };
+      for (;;) yield [{ ...ENTRY, name: Buffer.from("x") }];
     } finally {
-      ended = true;
+      ended.resolve();
     }
   };
-  const { status, json } = await api.call("GET", `${path}/list?path=/`);
-  assert.deepEqual([status, json.error.kind, ended], [413, "TooLarge", true]);
+  const { hostname, port } = new URL(api.url);
+  const headers = { authorization: `Bearer ${api.token}` };
+  const request = http.get({ hostname, port, path: `${path}/list?path=/`, headers });
+  const response = await new Promise<http.IncomingMessage>((resolve) => request.once("response", resolve));
+  assert.equal(response.headers["content-type"], "application/x-ndjson");
+  response.destroy();
+  await ended.promise;
+});
+
+test("changes of one entry reach the node as they were asked for", async () => {
+  await using api = await rig();
+  const path = await files(api);
+  const cases = [
+    ["chmod?path=/a&mode=4755", "chmod 2541"],
+    ["chown?path=/a&owner=1000:5", "chown 1000:5"],
+    ["symlink?path=/a&target=../b%20c&parents=true", "symlink ../b c true"],
+    ["move?path=/a&to=/b", "move /b true false"],
+    ["move?path=/a&to=/b&replace=false", "move /b false false"],
+  ];
+  for (const [query, call] of cases) {
+    assert.equal((await api.call("POST", `${path}/${query}`)).status, 204);
+    assert.equal(api.node.calls.at(-1), `changeFile ${call}`);
+  }
+});
+
+test("changes that lack something or have too much are refused by name", async () => {
+  await using api = await rig();
+  const path = await files(api);
+  const cases: readonly (readonly [query: string, message: RegExp])[] = [
+    ["chmod?path=/a", /mode/],
+    ["chmod?path=/a&mode=9", /mode must match/],
+    ["chown?path=/a", /owner/],
+    ["chown?path=/a&owner=", /owner/],
+    ["symlink?path=/a", /target/],
+    ["symlink?path=/a&target=", /target is empty/],
+    ["symlink?path=/a&target=%00", /NUL/],
+    ["move?path=/a", /to/],
+    ["move?path=/a&to=b", /to must be an absolute path/],
+    ["move?path=/a&to=/b&recursive=true", /unknown key/],
+  ];
+  for (const [query, message] of cases) {
+    const { status, json } = await api.call("POST", `${path}/${query}`);
+    assert.equal(status, 400, query);
+    assert.match(json.error.message, message);
+  }
+  assert.match((await api.call("GET", `${path}/list?path=/&depth=65`)).json.error.message, /depth/);
+});
+
+test("the bytes of a file are followed by trailers that say what they were", async () => {
+  await using api = await rig();
+  const path = await files(api);
+  await api.call("PUT", `${path}?path=/a`, { body: "abc" });
+  const { trailers } = await api.call("GET", `${path}?path=/a`);
+  assert.equal(trailers["x-dsec-size"], "3");
+  assert.equal(trailers["x-dsec-sha256"], "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 });

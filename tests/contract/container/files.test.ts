@@ -1,0 +1,4 @@
+import { filesContract } from "../files.ts";
+import { CONTAINER } from "./backend.ts";
+
+filesContract(CONTAINER);
