@@ -20,6 +20,8 @@ export const ERROR_KINDS = {
   SandboxLimit: { status: 409, retry: "never" },
   /** The sandbox died, or its agent did, while the operation was under way. */
   SandboxLost: { status: 410, retry: "never" },
+  /** The server at a port of the sandbox takes no connections, broke off, or does not speak what was asked of it. */
+  PortFailed: { status: 502, retry: "backoff" },
   /** The edge refused a stale placement. */
   NodeFull: { status: 507, retry: "elsewhere" },
   /** The store or the volume of the node is full. */

@@ -14,7 +14,7 @@ export interface GuestLink {
   /** Resolves when the connection is gone, however it went. */
   readonly closed: Promise<void>;
   /**
-   * Starts a task. Rejects with `CommandNotFound`, `CommandNotExecutable`, `InvalidArgument` (user, cwd), `SandboxLimit`. The
+   * Starts a task. Rejects with `CommandNotFound`, `CommandNotExecutable`, `InvalidArgument` (user, cwd), `SandboxLimit`, `PortFailed`. The
    * detail `stage` says what was refused: the program for `exec` and `interpreter`, what they are called for `user` and `cwd`.
    */
   start(number: number, task: TaskSpec, sink: TaskSink): Promise<{ readonly pid: number }>;
@@ -104,4 +104,15 @@ export type TaskAction =
       readonly target: Uint8Array;
       readonly replace: boolean;
       readonly parents: boolean;
-    };
+    }
+  /**
+   * A connection to the sandbox's loopback, without a process: stdin goes into it, stdout is what comes back, the end of either
+   * is half a close. It ends when both have, with `code` 0, or the errno that broke it; it does not outlive its link. Rejects
+   * with `PortFailed` when nobody takes connections there within the time limit.
+   */
+  | { readonly type: "connect"; readonly port: number }
+  /**
+   * Writes who listens in the coding of `decodeListeners`; with a port it writes nothing, and ends when somebody listens
+   * there, or at its time limit with the cause `timeout`. Nobody is connected to.
+   */
+  | { readonly type: "listeners"; readonly port: number | undefined };

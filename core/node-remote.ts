@@ -1,5 +1,6 @@
 import type { FileChange, FileDigest, FileList, FileRead, FileTarget, FileWrite } from "#core/files.ts";
 import type { CommandId, SandboxId } from "#core/ids.ts";
+import type { Listener } from "#core/listeners.ts";
 import type {
   CommandResult,
   InputEvent,
@@ -18,6 +19,7 @@ import {
   decodeEntries,
   decodeFile,
   decodeInfo,
+  decodePort,
   decodeResult,
   decodeValue,
   encodeBytes,
@@ -25,6 +27,7 @@ import {
   type NodeMethod,
   type StdinArguments,
 } from "#core/node-wire.ts";
+import type { PortPiece } from "#core/ports.ts";
 import type { Payload } from "#core/rpc/frames.ts";
 import { type RpcOptions, RpcPeer } from "#core/rpc/peer.ts";
 import type { FrameTransport } from "#core/rpc/transport.ts";
@@ -148,6 +151,24 @@ export class RemoteNode implements Node, Disposable {
 
   changeFile(id: SandboxId, change: FileChange, signal: AbortSignal): Promise<void> {
     return this.#call("changeFile", [id, change], signal);
+  }
+
+  openPort(
+    id: SandboxId,
+    port: number,
+    incoming: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): AsyncIterable<PortPiece> {
+    const options = { signal, upload: encodeBytes(incoming) };
+    return decodePort(this.#peer.stream("openPort", encodeValue([id, port]), options));
+  }
+
+  waitForPort(id: SandboxId, port: number, waitMs: number, signal: AbortSignal): Promise<boolean> {
+    return this.#call("waitForPort", [id, port, waitMs], signal);
+  }
+
+  listListeners(id: SandboxId, signal: AbortSignal): Promise<readonly Listener[]> {
+    return this.#call("listListeners", [id], signal);
   }
 
   resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {

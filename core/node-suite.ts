@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, test } from "node:test";
 import type { FileDigest } from "#core/files.ts";
 import { newCommandId, type SandboxId } from "#core/ids.ts";
 import type { CommandResult, Node, OutputRead } from "#core/node.ts";
+import { portsOfNode } from "#core/node-ports-suite.ts";
 import type { CommandSpec, FileInfo, OutputStream, SandboxSpec } from "#core/sandbox.ts";
 
 /** What the suite needs to put a node to the test. Made anew for each test, and disposed after it. */
@@ -11,6 +12,8 @@ export interface NodeRig extends AsyncDisposable {
   readonly node: Node;
   /** A sandbox that this node can make, with a new id. Its guest has `true`, `false`, `echo`, `cat`, `sleep` and `env`. */
   spec(): SandboxSpec;
+  /** Sees to it that a server in the sandbox echoes on port 7, and none is on port 9. */
+  serveEcho(id: SandboxId): Promise<void>;
 }
 
 const soon = () => AbortSignal.timeout(30_000);
@@ -33,6 +36,11 @@ export function nodeContract(name: string, make: () => Promise<NodeRig>): void {
     commands(ready);
     streams(ready);
     files(ready);
+    portsOfNode(async () => {
+      const { node, id } = await ready();
+      await rig.serveEcho(id);
+      return { node, id };
+    });
   });
 }
 

@@ -4,12 +4,13 @@ import type { FileDigest } from "#core/files.ts";
 import type { CommandId, SandboxId } from "#core/ids.ts";
 import type { CommandResult, Node, OutputChunk, StdinWrite } from "#core/node.ts";
 import { pack, unpack } from "#core/pack.ts";
+import type { PortPiece } from "#core/ports.ts";
 import type { Payload } from "#core/rpc/frames.ts";
 import type { FileInfo } from "#core/sandbox.ts";
 
 /**
  * How each method of the node API crosses a connection. Arguments travel packed in the head, as a list, without the signal;
- * what is bulk travels as bytes beside it. `download`: the answer is a stream; `upload`: the last argument is one.
+ * what is bulk travels as bytes beside it. `download`: the answer is a stream; `upload`: the last argument is one; `duplex`: both.
  */
 export const NODE_METHODS = {
   info: "call",
@@ -32,8 +33,11 @@ export const NODE_METHODS = {
   listFiles: "download",
   stat: "call",
   changeFile: "call",
+  openPort: "duplex",
+  waitForPort: "call",
+  listListeners: "call",
   resources: "call",
-} as const satisfies Record<keyof Node, "call" | "upload" | "download">;
+} as const satisfies Record<keyof Node, "call" | "upload" | "download" | "duplex">;
 
 /** The name of a method of the node API. */
 export type NodeMethod = keyof typeof NODE_METHODS;
@@ -125,6 +129,19 @@ export async function* encodeChunks(source: AsyncIterable<OutputChunk>): AsyncGe
 /** The inverse of `encodeChunks`; cuts may differ. */
 export async function* decodeChunks(items: AsyncIterable<Payload>): AsyncGenerator<OutputChunk, void, undefined> {
   for await (const item of items) yield { offset: Number(item.head), bytes: item.bytes };
+}
+
+/** What comes out of a port as items: bytes, or a word in the head. */
+export async function* encodePort(source: AsyncIterable<PortPiece>): AsyncGenerator<Payload, void, undefined> {
+  for await (const piece of source) {
+    if (typeof piece === "string") yield { head: piece, bytes: NO_BYTES };
+    else yield { head: undefined, bytes: piece };
+  }
+}
+
+/** The inverse of `encodePort`. */
+export async function* decodePort(items: AsyncIterable<Payload>): AsyncGenerator<PortPiece, void, undefined> {
+  for await (const { head, bytes } of items) yield head === "open" || head === "end" ? head : bytes;
 }
 
 /** A started command; the output is one run of bytes, stdout first. */

@@ -1,6 +1,7 @@
 import type { ResourceClass } from "#core/backend.ts";
 import type { NodeFiles } from "#core/files.ts";
 import type { CommandId, EdgeId, SandboxId } from "#core/ids.ts";
+import type { NodePorts } from "#core/ports.ts";
 import type {
   BackendKind,
   CommandInfo,
@@ -20,7 +21,7 @@ import type { SandboxUsage } from "#core/usage.ts";
  * Every call takes a signal; a deadline travels with it. Calls reject with `SandboxError`s. Streams are async iterables
  * with back-pressure from end to end. What concerns one sandbox is done in the order in which it arrived.
  */
-export interface Node extends NodeFiles {
+export interface Node extends NodeFiles, NodePorts {
   info(signal: AbortSignal): Promise<NodeInfo>;
   /** Resolves when ready. Idempotent on `spec.id`. `NodeFull` when the node cannot take it: nothing is left then. */
   create(spec: SandboxSpec, signal: AbortSignal): Promise<SandboxInfo>;

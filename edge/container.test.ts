@@ -37,6 +37,10 @@ describe("over real containers", () => {
     return {
       node,
       spec: () => containers.spec(),
+      async serveEcho(id) {
+        await start(node, id, ["nc", "-ll", "-p", "7", "-e", "cat"]);
+        assert.ok(await node.waitForPort(id, 7, 20_000, never));
+      },
       async [Symbol.asyncDispose]() {
         await node.close({ keepSandboxes: false });
         rmSync(dataDir, { recursive: true, force: true });

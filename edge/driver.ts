@@ -168,7 +168,7 @@ export class SandboxDriver {
         if (done) return;
         done = true;
         this.#users -= 1;
-        this.#row = { ...this.#row, lastActivityAtMs: this.#parts.clock.now() };
+        this.touch();
       },
     };
   }
@@ -180,6 +180,11 @@ export class SandboxDriver {
       return sampleUsage(this.#backend, { ...this.#row, commands: this.commands }, this.#parts.clock.now());
     };
     return { clock: this.#parts.clock, signal, leaving: this.#leaving.signal, sample };
+  }
+
+  /** The sandbox is in use at this moment. */
+  touch(): void {
+    this.#row = { ...this.#row, lastActivityAtMs: this.#parts.clock.now() };
   }
 
   /** Takes up the sandbox where an earlier edge left it. Resolves when it is ready, failed or gone. */
@@ -209,7 +214,7 @@ export class SandboxDriver {
       const handle = await this.#make();
       this.#row = { ...this.#row, handle, readyAtMs: this.#parts.clock.now() };
       this.#change("ready");
-      this.#touch();
+      this.touch();
       if (this.#link === undefined) this.#agentLost();
       this.#created.resolve();
       this.#lifetime.look();
@@ -281,7 +286,7 @@ export class SandboxDriver {
       this.#row = { ...this.#row, handle };
       this.#oomKillsExplained = this.commands.countCause("out-of-memory");
       await this.#reach(handle, (reached) => this.commands.recover(reached.link, reached.reports));
-      this.#touch();
+      this.touch();
     } catch (error) {
       if (this.#closed) return;
       this.commands.recoverLost("agent-lost");
@@ -362,10 +367,6 @@ export class SandboxDriver {
     assertChange(this.state, to);
     this.#row = { ...this.#row, state: to, generation: this.#row.generation + 1, reason };
     if (to !== "destroyed") this.#parts.rows.update(this.#row);
-  }
-
-  #touch(): void {
-    this.#row = { ...this.#row, lastActivityAtMs: this.#parts.clock.now() };
   }
 
   #releaseCompute(): void {

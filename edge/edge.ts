@@ -3,7 +3,7 @@ import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { FileChange, FileDigest, FileList, FileRead, FileTarget, FileWrite } from "#core/files.ts";
 import type { CommandId, SandboxId } from "#core/ids.ts";
-import type { Verb } from "#core/lifecycle.ts";
+import type { Listener } from "#core/listeners.ts";
 import type {
   CommandResult,
   InputEvent,
@@ -18,6 +18,7 @@ import type {
   UsageRead,
 } from "#core/node.ts";
 import { canonical } from "#core/pack.ts";
+import type { PortPiece } from "#core/ports.ts";
 import type {
   BackendKind,
   CommandInfo,
@@ -45,9 +46,10 @@ import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
 import { type DriverParts, SandboxDriver } from "#edge/driver.ts";
 import { changeFile, type FilesHost, listFiles, readFile, statFile, writeFile } from "#edge/files.ts";
 import { Journal } from "#edge/journal.ts";
+import { listListeners, openPort, waitForPort } from "#edge/ports.ts";
 import { forEachOf, recoverAll } from "#edge/recovery.ts";
 import { countResources } from "#edge/resources.ts";
-import { SandboxRows } from "#edge/sandbox-rows.ts";
+import { newSandboxRow, SandboxRows } from "#edge/sandbox-rows.ts";
 import { Timers } from "#edge/timers.ts";
 import { readUsage } from "#edge/usage.ts";
 import { validateLifetime, validateSandbox } from "#edge/validate.ts";
@@ -271,6 +273,23 @@ export class Edge implements Node {
     return this.#files(id, signal, (host) => changeFile(host, change));
   }
 
+  async *openPort(
+    id: SandboxId,
+    port: number,
+    incoming: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): AsyncGenerator<PortPiece, void, undefined> {
+    yield* openPort(this.#calling(id, signal), port, incoming);
+  }
+
+  async waitForPort(id: SandboxId, port: number, waitMs: number, signal: AbortSignal): Promise<boolean> {
+    return waitForPort(this.#calling(id, signal), port, waitMs);
+  }
+
+  async listListeners(id: SandboxId, signal: AbortSignal): Promise<readonly Listener[]> {
+    return listListeners(this.#calling(id, signal));
+  }
+
   async resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {
     this.#enter(signal);
     const booked = [...this.#drivers].map(
@@ -294,9 +313,7 @@ export class Edge implements Node {
   }
 
   get #creating(): number {
-    let creating = 0;
-    for (const driver of this.#drivers.values()) if (driver.state === "creating") creating += 1;
-    return creating;
+    return [...this.#drivers.values()].filter(({ state }) => state === "creating").length;
   }
 
   #enter(signal: AbortSignal): void {
@@ -326,19 +343,8 @@ export class Edge implements Node {
       });
     }
     const { slot } = this.#admission.admit(spec.resources);
-    const nowMs = this.#options.clock.now();
-    const driver = new SandboxDriver(this.#parts, backend, {
-      spec,
-      slot,
-      state: "creating",
-      generation: 1,
-      reason: undefined,
-      handle: undefined,
-      createdAtMs: nowMs,
-      readyAtMs: undefined,
-      lastActivityAtMs: nowMs,
-      lifetime: spec.lifetime,
-    });
+    const row = newSandboxRow(spec, slot, this.#options.clock.now());
+    const driver = new SandboxDriver(this.#parts, backend, row);
     this.#drivers.set(spec.id, driver);
     driver.create();
     return driver;
@@ -369,8 +375,7 @@ export class Edge implements Node {
   }
 
   async #filesHost(driver: SandboxDriver, signal: AbortSignal): Promise<FilesHost> {
-    const verb: Verb = "files";
-    const link = await driver.agent(verb, signal);
+    const link = await driver.agent("files", signal);
     return { link, number: driver.commands.nextNumber(), user: driver.spec.user, signal };
   }
 }

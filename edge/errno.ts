@@ -22,6 +22,11 @@ const KINDS: Readonly<Record<string, ErrorKind>> = {
   EIO: "Internal",
 };
 
+/** `ENOENT`, …, and `errno 999` for a number that this system has no name for. */
+export function errnoName(errno: number): string {
+  return Object.entries(constants.errno).find(([, value]) => value === errno)?.[0] ?? `errno ${errno}`;
+}
+
 const HINTS: Readonly<Record<string, string>> = {
   EXDEV: "the two places are on different file systems, or the directory is from the image: run mv in the sandbox",
   ENOSPC: "the sandbox's disk is full",
@@ -30,7 +35,7 @@ const HINTS: Readonly<Record<string, string>> = {
 
 /** The typed form of an errno that ended a file operation; `what` is what the operation did, in words. */
 export function errnoError(errno: number, what: string): SandboxError {
-  const name = Object.entries(constants.errno).find(([, value]) => value === errno)?.[0] ?? `errno ${errno}`;
+  const name = errnoName(errno);
   return new SandboxError(KINDS[name] ?? "InvalidArgument", `${what}: ${name}`, {
     details: { errno: name },
     ...(HINTS[name] === undefined ? {} : { hint: HINTS[name] }),

@@ -15,7 +15,12 @@ async function rigWith(reach: (rig: Rig, stack: AsyncDisposableStack) => Promise
   const rig = stack.use(await Rig.open());
   const node = await reach(rig, stack);
   const moved = stack.move();
-  return { node, spec: () => aFakeSpec(), [Symbol.asyncDispose]: () => moved.disposeAsync() };
+  return {
+    node,
+    spec: () => aFakeSpec(),
+    serveEcho: async () => undefined,
+    [Symbol.asyncDispose]: () => moved.disposeAsync(),
+  };
 }
 
 nodeContract("an edge", () => rigWith(async (rig) => rig.edge));

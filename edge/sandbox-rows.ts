@@ -19,6 +19,22 @@ export interface SandboxRow {
   readonly lifetime: Lifetime;
 }
 
+/** The row of a sandbox whose creation begins now. */
+export function newSandboxRow(spec: SandboxSpec, slot: number, nowMs: number): SandboxRow {
+  return {
+    spec,
+    slot,
+    state: "creating",
+    generation: 1,
+    reason: undefined,
+    handle: undefined,
+    createdAtMs: nowMs,
+    readyAtMs: undefined,
+    lastActivityAtMs: nowMs,
+    lifetime: spec.lifetime,
+  };
+}
+
 /** The sandboxes of a journal. */
 export class SandboxRows {
   readonly #journal: Journal;

@@ -7,6 +7,7 @@ import {
   encodeEntries,
   encodeFile,
   encodeInfo,
+  encodePort,
   encodeResult,
   encodeValue,
   NODE_METHODS,
@@ -71,6 +72,11 @@ const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
   listFiles: (node, args, { signal }) => encodeEntries(node.listFiles(sandbox(args), fields(args[1]), signal)),
   stat: async (node, args, { signal }) => encodeInfo(await node.stat(sandbox(args), fields(args[1]), signal)),
   changeFile: (node, args, { signal }) => value(node.changeFile(sandbox(args), fields(args[1]), signal)),
+  openPort: (node, args, { signal, upload }) =>
+    encodePort(node.openPort(sandbox(args), Number(args[1]), decodeBytes(upload), signal)),
+  waitForPort: (node, args, { signal }) =>
+    value(node.waitForPort(sandbox(args), Number(args[1]), Number(args[2]), signal)),
+  listListeners: (node, args, { signal }) => value(node.listListeners(sandbox(args), signal)),
   resources: (node, _, { signal }) => value(node.resources(signal)),
 };
 

@@ -9,12 +9,34 @@ import type { Program, ProgramIo } from "./task.ts";
 export function programOf(task: TaskSpec, sandbox: FakeSandbox): Program {
   const { action } = task;
   if (task.user === "nobody-here") throw new SandboxError("InvalidArgument", "the sandbox has no such user");
+  if (action.type === "connect") return echoServer(action.port);
+  if (action.type === "listeners") return (io) => tellListeners(action.port, io);
   if (action.type !== "exec") return (io) => actOnFile(action, io, sandbox);
   if (action.terminal !== undefined) throw new SandboxError("FailedPrecondition", "the fake guest has no terminals");
   const [name = "", ...args] = action.argv.map((argument) => Buffer.from(argument).toString());
   const program = PROGRAMS[name];
   if (program === undefined) throw new SandboxError("CommandNotFound", `the sandbox has no program ${name}`);
   return (io) => program(io, args, task);
+}
+
+async function cat(io: ProgramIo): Promise<number> {
+  for (let bytes = await io.read(); bytes !== undefined; bytes = await io.read()) await io.write("stdout", bytes);
+  return 0;
+}
+
+/** What listens in every fake sandbox: sends back what comes. */
+const ECHO_PORT = 7;
+
+function echoServer(port: number): Program {
+  if (port !== ECHO_PORT) throw new SandboxError("PortFailed", "nothing in the sandbox takes connections at the port");
+  return cat;
+}
+
+async function tellListeners(port: number | undefined, io: ProgramIo): Promise<number> {
+  if (port === undefined)
+    await io.write("stdout", Uint8Array.from([ECHO_PORT, 0, 4, 0, 127, 0, 0, 1, ...Array(12).fill(0)]));
+  else if (port !== ECHO_PORT) await io.sleep(Number.POSITIVE_INFINITY);
+  return 0;
 }
 
 /** What the fake guest can run; `docs/contributing/fake-backend.md` lists them for people. */
@@ -36,10 +58,7 @@ const PROGRAMS: Readonly<Record<string, (io: ProgramIo, args: readonly string[],
       await io.write("stdout", Buffer.from(lines.join("")));
       return 0;
     },
-    async cat(io) {
-      for (let bytes = await io.read(); bytes !== undefined; bytes = await io.read()) await io.write("stdout", bytes);
-      return 0;
-    },
+    cat,
     async sleep(io, [seconds]) {
       await io.sleep(Number(seconds) * 1000);
       return 0;
@@ -71,10 +90,10 @@ export function pattern(offset: number, length: number): Uint8Array {
   return bytes;
 }
 
-async function actOnFile(action: TaskAction, io: ProgramIo, { files }: FakeSandbox): Promise<number> {
+type FileAction = Exclude<TaskAction, { readonly type: "exec" | "connect" | "listeners" }>;
+
+async function actOnFile(action: FileAction, io: ProgramIo, { files }: FakeSandbox): Promise<number> {
   switch (action.type) {
-    case "exec":
-      throw new Error("not a file action");
     case "read": {
       const bytes = files.read(action.path);
       const end = action.length === undefined ? bytes.length : action.offset + action.length;

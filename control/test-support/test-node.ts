@@ -14,6 +14,7 @@ import type {
   StdinWrite,
   UsageRead,
 } from "#core/node.ts";
+import type { PortPiece } from "#core/ports.ts";
 import type {
   CommandInfo,
   CommandSpec,
@@ -51,6 +52,11 @@ export class TestNode implements Node {
   chunks: (read: OutputRead, signal: AbortSignal) => AsyncIterable<OutputChunk> = async function* () {};
   content: (read: FileRead, signal: AbortSignal) => AsyncIterable<Uint8Array>;
   samples: (read: UsageRead) => AsyncIterable<SandboxUsage> = async function* () {};
+  port: (port: number, incoming: AsyncIterable<Uint8Array>, signal: AbortSignal) => AsyncIterable<PortPiece> = (
+    port,
+  ) => {
+    throw new SandboxError("PortFailed", `nothing listens at port ${port}`);
+  };
   entries: readonly FileInfo[] = [];
   size = { cpus: 64, memoryMiB: 65_536, sandboxes: 1000 };
   stdin = Buffer.alloc(0);
@@ -241,6 +247,21 @@ export class TestNode implements Node {
   async changeFile(_id: SandboxId, { type, path, user, ...rest }: FileChange, signal: AbortSignal): Promise<void> {
     const values = Object.values(rest).map((value) => (value instanceof Uint8Array ? Buffer.from(value) : value));
     await this.#enter(`changeFile ${type} ${values.join(" ")}`, signal);
+  }
+
+  async *openPort(_id: SandboxId, port: number, incoming: AsyncIterable<Uint8Array>, signal: AbortSignal) {
+    await this.#enter(`openPort ${port}`, signal);
+    yield* this.port(port, incoming, signal);
+  }
+
+  async waitForPort(_id: SandboxId, port: number, waitMs: number, signal: AbortSignal) {
+    await this.#enter(`waitForPort ${port} ${waitMs}`, signal);
+    return port === 80;
+  }
+
+  async listListeners(_id: SandboxId, signal: AbortSignal) {
+    await this.#enter("listListeners", signal);
+    return [{ port: 80, address: "127.0.0.1" }];
   }
 
   async resources(signal: AbortSignal) {

@@ -29,7 +29,7 @@
 
 static struct agent agent;
 
-static uint64_t monotonic_us(void) {
+uint64_t monotonic_us(void) {
 	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
@@ -86,11 +86,16 @@ static void on_task_event(struct agent *a, enum source source, struct task *task
 		task_reported(a, task);
 		break;
 	case ON_INPUT:
-		input_drain(a, task);
+		if (task->state == TASK_CONNECTING) {
+			port_answered(a, task);
+		} else {
+			input_drain(a, task);
+		}
 		break;
 	case ON_STDOUT:
 	case ON_STDERR:
-		stream_event(a, &task->streams[source - ON_STDOUT], (events & EPOLLHUP) != 0);
+		stream_event(a, &task->streams[source - ON_STDOUT],
+			     (events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)) != 0);
 		break;
 	default:
 		break;
@@ -181,6 +186,7 @@ static void turn(struct agent *a) {
 		a->timer_us = NEVER;
 		tasks_expire(a);
 		spawner_check(a);
+		listeners_look(a);
 		tidy(a);
 	}
 	spawner_feed(a);
@@ -241,7 +247,7 @@ static void prepare(struct agent *a) {
 	list_init(&a->due);
 	list_init(&a->waiting);
 	a->connection.fd = a->spawner.fd = -1;
-	a->timer_us = a->tidy_us = NEVER;
+	a->timer_us = a->look_us = a->tidy_us = NEVER;
 	a->now_us = monotonic_us();
 	a->init = getpid() == 1;
 	if (!a->init) prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -25,6 +25,8 @@
 #define INPUT_WINDOW (256u * 1024)
 /* Tasks that run, or have ended and are not forgotten. */
 #define TASK_LIMIT 1024
+/* Of those, connections to ports and waits for them: they leave room for commands, whoever opens them. */
+#define DIRECT_LIMIT (TASK_LIMIT / 2)
 /* Bytes of START bodies held for tasks that have not started yet. */
 #define WAITING_LIMIT (16u << 20)
 /* One receive buffer: the largest frame but START, and room to batch small ones behind it. */
@@ -62,12 +64,14 @@ struct input {
 	bool absent; /* the task has no stdin */
 	bool terminal;
 	bool in_line; /* of a terminal: the last byte it took was no newline */
+	int error;   /* of the write after which nobody reads any more */
+	bool socket; /* its end is told by shutdown: the reading half lives on */
 	bool closing;
 	bool answer_due;
 	uint8_t answer; /* enum stdin_answer */
 };
 
-enum task_state { TASK_FREE, TASK_WAITING, TASK_FAILED, TASK_RUNNING, TASK_ENDED };
+enum task_state { TASK_FREE, TASK_WAITING, TASK_CONNECTING, TASK_FAILED, TASK_RUNNING, TASK_ENDED };
 enum cause { CAUSE_EXITED = 0, CAUSE_SIGNALED = 1, CAUSE_TIMEOUT = 2, CAUSE_LIVE = 255 };
 
 struct ending {
@@ -90,6 +94,8 @@ struct task {
 	uint8_t tries;
 	uint8_t action;
 	struct terminal_size terminal;
+	uint16_t port;
+	bool second_address; /* a connect to ::1, after 127.0.0.1 refused */
 	bool forgotten; /* only its process is left, to be reaped */
 	bool started_due;
 	bool exit_sent;
@@ -151,6 +157,7 @@ struct agent {
 	uint32_t session;
 	uint64_t now_us;
 	uint64_t timer_us; /* no timer is due before */
+	uint64_t look_us;  /* when to look for listeners again; NEVER: nobody waits for one */
 	uint64_t tidy_us;  /* when to give unused memory back */
 	size_t waiting_bytes;
 	uint32_t starting; /* tasks in state TASK_WAITING */
@@ -171,6 +178,7 @@ enum source { ON_LISTENER, ON_CONNECTION, ON_SIGNALS, ON_SPAWNER, ON_REPORT, ON_
 
 /* agent.c */
 void agent_watch(struct agent *agent, int fd, uint32_t events, enum source source, const struct task *task);
+uint64_t monotonic_us(void);
 void agent_timer(struct agent *agent, uint64_t at_us);
 void *pages_map(size_t size);
 void pages_unmap(void *pages, size_t size);
@@ -211,6 +219,8 @@ void task_reported(struct agent *agent, struct task *task);
 /* A start that does not get on, its child stopped by root of the sandbox, say: ended, or begun again when nothing was done. */
 void task_stuck(struct agent *agent, struct task *task);
 void start_failed(struct agent *agent, uint32_t number, uint8_t stage, int32_t error);
+/* The task has ended with what `ending` says. */
+void task_finish(struct agent *agent, struct task *task);
 /* Collects ended children, at most a batch; sets children_due again when there may be more. */
 void tasks_reap(struct agent *agent);
 void tasks_expire(struct agent *agent);
@@ -238,6 +248,22 @@ int terminal_open(struct terminal_size size, int *master, int *slave);
 void terminal_resize(struct task *task, struct terminal_size size);
 /* Types the end of input, where the terminal has one. False: it has no room for it now. */
 bool terminal_end_input(struct input *input);
+
+/* port.c */
+void port_connect(struct agent *agent, struct task *task);
+/* The socket of a connecting task has an answer. */
+void port_answered(struct agent *agent, struct task *task);
+void port_expired(struct agent *agent, struct task *task);
+/* Reading failed: what was not read is lost, and whoever reads must not take that for an end. */
+void port_broke(struct agent *agent, struct task *task, int error);
+/* Ends the task once both halves are closed. */
+void port_settle(struct agent *agent, struct task *task);
+/* The edge has left in the middle: the other side hears of a reset, not of an end. */
+void port_abort(struct task *task);
+
+/* listeners.c */
+void listeners_start(struct agent *agent, struct task *task);
+void listeners_look(struct agent *agent);
 
 /* launch.c */
 void spawner_start(struct agent *agent);

@@ -49,6 +49,7 @@ enum stage {
 	STAGE_EXEC = 9,
 	STAGE_INTERPRETER = 10, /* the program exists, its interpreter does not */
 	STAGE_DUPLICATE = 11,   /* the number is taken */
+	STAGE_CONNECT = 12,     /* nobody takes connections at the port */
 };
 
 /* Flags of STDIN_ACK. */

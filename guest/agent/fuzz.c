@@ -1,8 +1,9 @@
-/* Hostile bytes against the two parsers that see what the edge sends. Built with clang's fuzzer: see the Makefile. */
+/* Hostile bytes against the parsers of what the edge sends, and of the rows of /proc/net/tcp. Built with clang's fuzzer: see the Makefile. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "frame.h"
+#include "proc_net.h"
 #include "start.h"
 
 /* Touches every byte that a parsed START points at, so that the sanitizer sees each. */
@@ -28,10 +29,22 @@ static void parse_start(const uint8_t *bytes, size_t size) {
 	free(body);
 }
 
+static void read_listener(const uint8_t *bytes, size_t size) {
+	char *row = malloc(size > 0 ? size : 1);
+	struct listener listener;
+	memcpy(row, bytes, size);
+	if (listener_read(row, size, &listener)) {
+		volatile bool reached = listener_on_loopback(&listener);
+		(void)reached;
+	}
+	free(row);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
 	parse_start(bytes, size);
+	read_listener(bytes, size);
 	for (size_t at = 0; at < size;) {
 		struct frame frame;
 		int64_t extent = frame_read(bytes + at, size - at, &frame);

@@ -44,7 +44,7 @@ static bool well_formed(const struct field fields[START_TAG_LIMIT]) {
 		[START_ACTION] = 1,       [START_USER] = ANY_WIDTH, [START_CWD] = ANY_WIDTH,  [START_ENV] = ANY_WIDTH,
 		[START_STDIN] = 1,        [START_TIME_LIMIT] = 8,   [START_ARGV] = ANY_WIDTH, [START_PATH] = ANY_WIDTH,
 		[START_OFFSET] = 8,       [START_LENGTH] = 8,       [START_MODE] = 4,         [START_FLAG] = 1,
-		[START_TERMINAL] = 4,
+		[START_TERMINAL] = 4,     [START_PORT] = 2,
 		[START_TARGET] = ANY_WIDTH, [START_OWNER] = ANY_WIDTH, [START_DEPTH] = 4,        [START_KEEP] = 1,
 	};
 	static const uint8_t texts[] = {START_PATH, START_TARGET, START_OWNER};
@@ -63,6 +63,8 @@ static bool well_formed(const struct field fields[START_TAG_LIMIT]) {
 	if (fields[START_ACTION].value[0] == ACTION_EXEC) {
 		return is_texts(&fields[START_ARGV]) && fields[START_ARGV].value[0] != 0;
 	}
+	if (fields[START_ACTION].value[0] == ACTION_CONNECT) return fields[START_PORT].value != NULL;
+	if (fields[START_ACTION].value[0] == ACTION_LISTENERS) return true;
 	return is_text(&fields[START_PATH]) && fields[START_PATH].value[0] == '/';
 }
 
@@ -75,6 +77,7 @@ int start_parse(const uint8_t *body, size_t size, struct start *start) {
 		.flag = fields[START_FLAG].value != NULL && fields[START_FLAG].value[0] == 1,
 		.keep = fields[START_KEEP].value != NULL && fields[START_KEEP].value[0] == 1,
 		.depth = fields[START_DEPTH].value != NULL ? get32(fields[START_DEPTH].value) : 1,
+		.port = fields[START_PORT].value != NULL ? get16(fields[START_PORT].value) : 0,
 		.mode = fields[START_MODE].value != NULL ? get32(fields[START_MODE].value) : 0,
 		.time_limit_ms = fields[START_TIME_LIMIT].value != NULL ? get64(fields[START_TIME_LIMIT].value) : 0,
 		.offset = fields[START_OFFSET].value != NULL ? get64(fields[START_OFFSET].value) : 0,
@@ -89,7 +92,10 @@ int start_parse(const uint8_t *body, size_t size, struct start *start) {
 		.env = (const char *)fields[START_ENV].value,
 		.env_size = fields[START_ENV].size,
 	};
-	if (start->action < ACTION_EXEC || start->action > ACTION_MOVE) return -1;
+	bool process = start->action >= ACTION_EXEC && start->action <= ACTION_MOVE;
+	if (!process && !start_is_direct(start->action)) return -1;
+	if (fields[START_PORT].value != NULL && start->port == 0) return -1;
+	if (start->action == ACTION_CONNECT && !start->input) return -1;
 	if (fields[START_TERMINAL].value != NULL) {
 		if (start->action != ACTION_EXEC) return -1;
 		start->terminal.rows = get16(fields[START_TERMINAL].value);
@@ -104,6 +110,8 @@ int start_parse(const uint8_t *body, size_t size, struct start *start) {
 	if (start->depth < 1 || start->depth > LIST_DEPTH_LIMIT) return -1;
 	return 0;
 }
+
+bool start_is_direct(uint8_t action) { return action == ACTION_CONNECT || action == ACTION_LISTENERS; }
 
 size_t texts_count(const char *texts, size_t size) {
 	size_t count = 0;

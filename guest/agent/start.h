@@ -21,6 +21,9 @@ enum action {
 	ACTION_CHOWN = 9,
 	ACTION_SYMLINK = 10,
 	ACTION_MOVE = 11,
+	/* Without a process: the agent does them itself. */
+	ACTION_CONNECT = 20,
+	ACTION_LISTENERS = 21,
 };
 
 enum start_tag {
@@ -37,6 +40,7 @@ enum start_tag {
 	START_MODE = 11,       /* u32 */
 	START_FLAG = 12,       /* u8: parents of what makes a name, recursive of remove, without hidden names of list */
 	START_TERMINAL = 13,   /* u16 rows, u16 columns */
+	START_PORT = 15,       /* u16, not zero: connect; listeners: wait until somebody listens there */
 	START_TARGET = 16,     /* string: what a link says, where a move goes (absolute) */
 	START_OWNER = 17,      /* string: as START_USER */
 	START_DEPTH = 18,      /* u32: levels of a list, from 1 */
@@ -56,6 +60,7 @@ struct start {
 	bool flag;
 	struct terminal_size terminal;
 	bool keep;
+	uint16_t port; /* 0: none */
 	uint32_t mode;
 	uint32_t depth;
 	uint64_t time_limit_ms; /* 0: none */
@@ -65,6 +70,9 @@ struct start {
 	const char *argv, *env;
 	size_t argv_size, env_size;
 };
+
+/* What the agent does itself: no process, no body to keep. */
+bool start_is_direct(uint8_t action);
 
 /* 0, or -1 when the body breaks the rules of protocol/README.md. Reads nothing beyond `size` bytes. */
 int start_parse(const uint8_t *body, size_t size, struct start *start);

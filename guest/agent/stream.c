@@ -3,11 +3,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "agent.h"
 #include "bytes.h"
+#include "start.h"
 
 #define READ_SIZE 65536u
 /* More than the kernel keeps between the two ends of a terminal: 8 KiB on the way, 4 KiB to be read. */
@@ -76,10 +78,14 @@ void stream_read(struct agent *agent, struct task *task, struct stream *stream) 
 	}
 	/* What a terminal's other end says when it is closed. */
 	if (got < 0 && stream->terminal && errno == EIO) got = 0;
-	if (got < 0) return;
+	if (got < 0) {
+		if (task->action == ACTION_CONNECT && errno != EAGAIN && errno != EINTR) port_broke(agent, task, errno);
+		return;
+	}
 	if (got == 0) {
 		stream->ended = true;
 		close_fd(&stream->fd);
+		if (task->action == ACTION_CONNECT) port_settle(agent, task);
 	} else {
 		/*
 		 * A full read may have left some; after a short one the pipe was empty and announces the next bytes. Its end is
@@ -136,6 +142,7 @@ static void close_when_drained(struct input *input) {
 		ssize_t ignored = write(input->marker, "", 1);
 		(void)ignored;
 	}
+	if (input->socket) shutdown(input->fd, SHUT_WR);
 	input_close(input);
 }
 
@@ -146,6 +153,7 @@ static uint32_t write_input(struct input *input, const uint8_t *bytes, uint32_t 
 	if (wrote > 0) input->in_line = bytes[wrote - 1] != '\n' && bytes[wrote - 1] != '\r';
 	if (wrote >= 0) return (uint32_t)wrote;
 	if (errno == EAGAIN || errno == EINTR) return 0;
+	input->error = errno;
 	input_close(input);
 	return size;
 }
@@ -168,6 +176,7 @@ void input_drain(struct agent *agent, struct task *task) {
 	}
 	if (input->written > before) answer(agent, task, STDIN_TAKEN);
 	close_when_drained(input);
+	if (task->action == ACTION_CONNECT) port_settle(agent, task);
 }
 
 static bool keep_input(struct input *input, const uint8_t *bytes, uint32_t size) {
@@ -185,7 +194,7 @@ static bool keep_input(struct input *input, const uint8_t *bytes, uint32_t size)
 bool input_take(struct agent *agent, struct task *task, uint64_t offset, const uint8_t *bytes, uint32_t size) {
 	struct input *input = &task->input;
 	if (task->state == TASK_FAILED) return true;
-	if (input->absent || task->state == TASK_WAITING) {
+	if (input->absent || task->state == TASK_WAITING || task->state == TASK_CONNECTING) {
 		answer(agent, task, STDIN_ABSENT);
 		return true;
 	}
@@ -211,18 +220,22 @@ bool input_take(struct agent *agent, struct task *task, uint64_t offset, const u
 	}
 	if (!keep_input(input, bytes, size)) return false;
 	answer(agent, task, STDIN_TAKEN);
+	if (task->action == ACTION_CONNECT) port_settle(agent, task);
 	return true;
 }
 
 void input_finish(struct agent *agent, struct task *task, uint64_t offset) {
 	struct input *input = &task->input;
-	if (input->absent || task->state == TASK_FAILED || task->state == TASK_WAITING) return;
+	if (input->absent || task->state == TASK_FAILED || task->state == TASK_WAITING || task->state == TASK_CONNECTING) {
+		return;
+	}
 	if (offset != OFFSET_ANY && offset > input->received) {
 		answer(agent, task, STDIN_GAP);
 		return;
 	}
 	input->closing = true;
 	close_when_drained(input);
+	if (task->action == ACTION_CONNECT) port_settle(agent, task);
 }
 
 void input_tell(struct agent *agent, const struct task *task) {

@@ -104,6 +104,25 @@ static bool keep_body(struct agent *agent, struct task *task, const struct frame
 	return true;
 }
 
+/* What needs no process is begun at once. */
+static void start_direct(struct agent *agent, struct task *task) {
+	uint32_t count = 0;
+	for (uint32_t slot = 0; slot < agent->slots; slot++) {
+		count += agent->tasks[slot].state != TASK_FREE && start_is_direct(agent->tasks[slot].action);
+	}
+	task->state = TASK_CONNECTING;
+	task->began_us = agent->now_us;
+	task->deadline_us = task->time_limit_us > 0 ? task->began_us + task->time_limit_us : NEVER;
+	agent_timer(agent, task->deadline_us);
+	if (count > DIRECT_LIMIT) {
+		task_fail(agent, task, STAGE_LIMIT, EAGAIN);
+	} else if (task->action == ACTION_CONNECT) {
+		port_connect(agent, task);
+	} else {
+		listeners_start(agent, task);
+	}
+}
+
 void task_start(struct agent *agent, const struct frame *frame) {
 	struct start start;
 	if (start_parse(frame->payload, frame->size, &start) != 0) {
@@ -119,7 +138,6 @@ void task_start(struct agent *agent, const struct frame *frame) {
 		start_failed(agent, frame->task, STAGE_LIMIT, EAGAIN);
 		return;
 	}
-	agent->starting++;
 	agent->numbers[task - agent->tasks] = frame->task;
 	task->number = frame->task;
 	task->session = agent->session;
@@ -129,6 +147,12 @@ void task_start(struct agent *agent, const struct frame *frame) {
 	uint64_t limit_ms = start.time_limit_ms < TIME_LIMIT_MS ? start.time_limit_ms : TIME_LIMIT_MS;
 	task->time_limit_us = limit_ms * 1000u;
 	for (int i = 0; i < STREAMS; i++) task->streams[i].resumed = true;
+	if (start_is_direct(start.action)) {
+		task->port = start.port;
+		start_direct(agent, task);
+		return;
+	}
+	agent->starting++;
 	if (!keep_body(agent, task, frame)) {
 		task_fail(agent, task, STAGE_LIMIT, ENOMEM);
 		return;
@@ -141,7 +165,7 @@ static void kill_task(const struct task *task, int signal, bool group) {
 	if (task->pid > 0 && !task->reaped) kill(group ? -task->pid : task->pid, signal);
 }
 
-static void finish(struct agent *agent, struct task *task) {
+void task_finish(struct agent *agent, struct task *task) {
 	if (task->forgotten) {
 		task_free(agent, task);
 		return;
@@ -158,7 +182,7 @@ static void started(struct agent *agent, struct task *task) {
 	agent_timer(agent, task->deadline_us);
 	task->started_due = !task->forgotten && task->session == agent->session;
 	if (task->reaped) {
-		finish(agent, task);
+		task_finish(agent, task);
 	} else if (task->forgotten) {
 		kill_task(task, SIGKILL, true);
 	} else {
@@ -222,6 +246,11 @@ void task_forget(struct agent *agent, struct task *task) {
 		task_free(agent, task);
 		return;
 	}
+	if (start_is_direct(task->action)) {
+		port_abort(task);
+		task_free(agent, task);
+		return;
+	}
 	task->forgotten = true;
 	link_leave(&task->due);
 	close_streams(task);
@@ -234,12 +263,17 @@ void task_forget(struct agent *agent, struct task *task) {
 void tasks_expire(struct agent *agent) {
 	for (uint32_t slot = 0; slot < agent->slots; slot++) {
 		struct task *task = &agent->tasks[slot];
-		if (task->state != TASK_RUNNING || task->deadline_us == NEVER) continue;
+		bool live = task->state == TASK_RUNNING || task->state == TASK_CONNECTING;
+		if (!live || task->deadline_us == NEVER) continue;
 		if (task->deadline_us > agent->now_us) {
 			agent_timer(agent, task->deadline_us);
 			continue;
 		}
 		task->deadline_us = NEVER;
+		if (start_is_direct(task->action)) {
+			port_expired(agent, task);
+			continue;
+		}
 		task->timed_out = true;
 		kill_task(task, SIGKILL, true);
 	}
@@ -259,7 +293,7 @@ static void ended(struct agent *agent, struct task *task, int status, const stru
 		.max_rss_kib = (uint64_t)usage->ru_maxrss,
 	};
 	/* One that is still waiting has not closed its report everywhere: the spawner holds it for a moment longer. */
-	if (task->state == TASK_RUNNING) finish(agent, task);
+	if (task->state == TASK_RUNNING) task_finish(agent, task);
 }
 
 /* Every task that has not started may have reported meanwhile: after this an unknown pid is an orphan for certain. */
@@ -304,7 +338,9 @@ void tasks_detach(struct agent *agent) {
 	for (uint32_t slot = agent->slots; slot-- > 0;) {
 		struct task *task = &agent->tasks[slot];
 		if (task->state == TASK_FREE || task->forgotten) continue;
-		if (task->state == TASK_FAILED) {
+		/* Bytes of a connection that were acknowledged are kept by nobody: no other edge could go on with it. */
+		if (task->state == TASK_FAILED || start_is_direct(task->action)) {
+			port_abort(task);
 			task_free(agent, task);
 			continue;
 		}

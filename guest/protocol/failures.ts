@@ -47,6 +47,7 @@ const STAGES: ReadonlyMap<number, string> = new Map([
   [9, "exec"],
   [10, "interpreter"],
   [11, "duplicate"],
+  [12, "connect"],
 ]);
 const LIMIT_CODES: ReadonlySet<string> = new Set([
   "EAGAIN",
@@ -99,6 +100,12 @@ function describe(stage: string, code: string): Description {
         kind: "InvalidArgument",
         message: code === "ENOENT" ? "the sandbox has no such user or group" : `the user cannot be taken on (${code})`,
         hint: "name a user of the image's /etc/passwd, or give numbers: uid or uid:gid",
+      };
+    case "connect":
+      return {
+        kind: "PortFailed",
+        message: `nothing in the sandbox takes connections at the port (${code})`,
+        hint: "start a server that listens on 127.0.0.1, ::1 or every address; waiting for a port is a call",
       };
     case "duplicate":
       return { kind: "AlreadyExists", message: "the agent has a task of this number" };

@@ -22,6 +22,7 @@ const TAG = {
   owner: 17,
   depth: 18,
   keep: 19,
+  port: 15,
 } as const;
 
 const ACTION_CODES: Readonly<Record<TaskAction["type"], number>> = {
@@ -36,6 +37,8 @@ const ACTION_CODES: Readonly<Record<TaskAction["type"], number>> = {
   chown: 9,
   symlink: 10,
   move: 11,
+  connect: 20,
+  listeners: 21,
 };
 
 /** Of a tag: u16 tag, u16 zero, u32 length. */
@@ -92,10 +95,14 @@ function actionFields(action: TaskAction): Field[] {
     const argv = { tag: TAG.argv, value: Buffer.concat(texts) };
     return action.terminal === undefined ? [argv] : [argv, { tag: TAG.terminal, value: encodeSize(action.terminal) }];
   }
+  if (action.type === "connect") return [{ tag: TAG.port, value: port(action.port) }];
+  if (action.type === "listeners") {
+    return action.port === undefined ? [] : [{ tag: TAG.port, value: port(action.port) }];
+  }
   return [{ tag: TAG.path, value: path(action.path) }, ...fileFields(action)];
 }
 
-function fileFields(action: Exclude<TaskAction, { readonly type: "exec" }>): Field[] {
+function fileFields(action: Exclude<TaskAction, { readonly type: "exec" | "connect" | "listeners" }>): Field[] {
   switch (action.type) {
     case "read": {
       const offset = { tag: TAG.offset, value: amount("offset", action.offset) };
@@ -183,6 +190,13 @@ function amount(what: string, value: number): Uint8Array {
   const bytes = Buffer.alloc(8);
   putOffset(bytes, 0, value);
   return bytes;
+}
+
+function port(value: number): Uint8Array {
+  if (!Number.isInteger(value) || value < 1 || value > 65_535) {
+    throw new SandboxError("InvalidArgument", `the port ${value} is not a number from 1 to 65535`);
+  }
+  return Uint8Array.of(value & 0xff, value >> 8);
 }
 
 function mode(value: number): Uint8Array {
