@@ -43,7 +43,7 @@ export const NODE_METHODS = {
 export type NodeMethod = keyof typeof NODE_METHODS;
 
 const NO_BYTES = new Uint8Array();
-/** An item of the RPC holds 128 KiB with its head; longer chunks are cut. */
+/** An item of the RPC holds 128 KiB with its head; longer pieces of files are cut. */
 const PIECE_BYTES = 124 * 1024;
 
 /** A value that is no bulk. */
@@ -118,17 +118,32 @@ export function decodeInfo(payload: Payload): FileInfo {
 }
 
 /** Output chunks as items: the offset is the head. */
-export async function* encodeChunks(source: AsyncIterable<OutputChunk>): AsyncGenerator<Payload, void, undefined> {
-  for await (const { offset, bytes } of source) {
-    for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
-      yield { head: offset + at, bytes: bytes.subarray(at, at + PIECE_BYTES) };
-    }
-  }
+export function encodeChunks(source: AsyncIterable<OutputChunk>): AsyncIterable<Payload> {
+  return mapped(source, ({ offset, bytes }) => ({ head: offset, bytes }));
 }
 
-/** The inverse of `encodeChunks`; cuts may differ. */
-export async function* decodeChunks(items: AsyncIterable<Payload>): AsyncGenerator<OutputChunk, void, undefined> {
-  for await (const item of items) yield { offset: Number(item.head), bytes: item.bytes };
+/** The inverse of `encodeChunks`. */
+export function decodeChunks(items: AsyncIterable<Payload>): AsyncIterable<OutputChunk> {
+  return mapped(items, ({ head, bytes }) => ({ offset: Number(head), bytes }));
+}
+
+/** Each item as `map` makes it. No generator: that would be most of the memory of a stream that waits. */
+function mapped<From, To>(source: AsyncIterable<From>, map: (item: From) => To): AsyncIterable<To> {
+  return {
+    [Symbol.asyncIterator]: () => {
+      const items = source[Symbol.asyncIterator]();
+      return {
+        next: async () => {
+          const { done, value } = await items.next();
+          return done === true ? { done, value: undefined } : { done: false, value: map(value) };
+        },
+        return: async () => {
+          await items.return?.();
+          return { done: true, value: undefined };
+        },
+      };
+    },
+  };
 }
 
 /** What comes out of a port as items: bytes, or a word in the head. */

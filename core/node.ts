@@ -132,7 +132,7 @@ export interface OutputRead {
   readonly hold: boolean;
 }
 
-/** Consecutive bytes of a stream; `offset` is that of the first. */
+/** Consecutive bytes of a stream, at most 124 KiB; `offset` is that of the first. */
 export interface OutputChunk {
   readonly offset: number;
   readonly bytes: Uint8Array;

@@ -95,10 +95,20 @@ export async function resizeTerminal(
 /** See `Node.readOutput`. */
 export async function* readOutput(
   { driver, signal }: CommandCall,
+/** See `Node.readOutput`. The call begins when the first chunk is asked for. */
+export function readOutput(
+  begin: () => CommandCall,
   command: CommandId,
   read: OutputRead,
+  signal: AbortSignal,
 ): AsyncGenerator<OutputChunk, void, undefined> {
-  using _busy = driver.busy();
-  using logs = driver.commands.openLogs(command);
-  yield* readLog(logs.logs[read.stream], read, { signal, over: () => logs.over() });
+  const open = () => {
+    const { driver } = begin();
+    using opened = new DisposableStack();
+    opened.use(driver.busy());
+    const logs = opened.use(driver.commands.openLogs(command));
+    const held = opened.move();
+    return { log: logs.logs[read.stream], over: () => logs.over(), [Symbol.dispose]: () => held.dispose() };
+  };
+  return readLog(open, read, signal);
 }

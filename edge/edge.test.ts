@@ -275,7 +275,7 @@ describe("time limits", () => {
     await using _rig = rig;
     const { command } = await start(rig.edge, spec.id, ["daemon", "x"], { stdin: "pipe" });
     const read = { stream: "stdout", offset: 0, follow: true, hold: false } as const;
-    const reading = rig.edge.readOutput(spec.id, command.id, read, never);
+    const reading = rig.edge.readOutput(spec.id, command.id, read, never)[Symbol.asyncIterator]();
     const first = reading.next();
     clock.advance(10_000);
     assert.ok(await alive());

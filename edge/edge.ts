@@ -246,6 +246,8 @@ export class Edge implements Node {
     signal: AbortSignal,
   ): AsyncGenerator<OutputChunk, void, undefined> {
     yield* readOutput(this.#calling(id, signal), command, read);
+  readOutput(id: SandboxId, command: CommandId, read: OutputRead, signal: AbortSignal): AsyncIterable<OutputChunk> {
+    return readOutput(() => this.#calling(id, signal), command, read, signal);
   }
 
   readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncIterable<Uint8Array | FileDigest> {

@@ -7,22 +7,31 @@ const CHUNK_BYTES = 124 * 1024;
 /** Of all readers: one that waits holds none, so that thousands may be attached to quiet commands. */
 const CHUNKS = new BufferPool(CHUNK_BYTES);
 
+/** A log opened for a reader; disposing lets it go. */
+export interface ReadableLog extends Disposable {
+  readonly log: OutputLog;
+  /** True when no more output can come. */
+  over(): boolean;
+}
+
 /**
- * Chunks of a log from an offset on. With `follow` it waits for more until the stream ends, or `over` says
- * that nothing can come any more. A gap in the middle shows in the offset of the chunk behind it. The bytes of a chunk are the
- * reader's until it asks for the next.
+ * Chunks of a log from an offset on; it is opened when the first is asked for. With `follow` it waits for more until the stream
+ * ends, or `over` says that nothing can come any more. A gap in the middle shows in the offset of the chunk behind it. The
+ * bytes of a chunk are the reader's until it asks for the next.
  */
 export async function* readLog(
-  log: OutputLog,
+  open: () => ReadableLog,
   read: OutputRead,
-  options: { readonly signal: AbortSignal; readonly over: () => boolean },
+  signal: AbortSignal,
 ): AsyncGenerator<OutputChunk, void, undefined> {
+  using source = open();
+  const { log } = source;
   using hold = read.hold ? log.hold(read.offset) : undefined;
   let offset = read.offset;
   for (;;) {
-    options.signal.throwIfAborted();
+    signal.throwIfAborted();
     // Both are read before the log is: what was written between would be missed the other way round.
-    const over = !read.follow || log.ended || options.over();
+    const over = !read.follow || log.ended || source.over();
     const { buffer, done } = CHUNKS.take(CHUNK_BYTES);
     try {
       const chunk = log.read(offset, buffer);
@@ -36,7 +45,7 @@ export async function* readLog(
       done?.();
     }
     if (over) return;
-    await changed(log, options.signal);
+    await changed(log, signal);
   }
 }
 

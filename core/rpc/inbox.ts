@@ -12,13 +12,22 @@ interface Queued {
   readonly done: (() => void) | undefined;
 }
 
+/** What an inbox says to the other end of its stream. */
+export interface InboxSender {
+  /** The consumer asks for the first item. */
+  begin?(): void;
+  /** It has taken so much: as much may be sent again. */
+  grant(bytes: number): void;
+  /** It leaves before the end. */
+  stop?(): void;
+}
+
 /**
  * The receiving half of a stream: a queue that is never longer than the window, since the credit for more is only given when
  * the consumer takes items. One consumer; an item's bytes are its own until it asks for the next.
  */
 export class Inbox implements AsyncIterableIterator<Payload, undefined> {
-  readonly #grant: (bytes: number) => void;
-  readonly #stop: () => void;
+  readonly #sender: InboxSender;
   #queue: Queued[] = [];
   #head = 0;
   #heldBytes = 0;
@@ -28,10 +37,10 @@ export class Inbox implements AsyncIterableIterator<Payload, undefined> {
   #done: (() => void) | undefined;
   #waiting: { resolve(result: IteratorResult<Payload, undefined>): void; reject(error: unknown): void } | undefined;
 
-  /** `stop` is called when the consumer leaves before the end. */
-  constructor(grant: (bytes: number) => void, stop: () => void) {
-    this.#grant = grant;
-    this.#stop = stop;
+  #begun = false;
+
+  constructor(sender: InboxSender) {
+    this.#sender = sender;
   }
 
   /** False when the sender had no credit for the item. */
@@ -63,6 +72,10 @@ export class Inbox implements AsyncIterableIterator<Payload, undefined> {
 
   next(): Promise<IteratorResult<Payload, undefined>> {
     this.#release();
+    if (!this.#begun) {
+      this.#begun = true;
+      this.#sender.begin?.();
+    }
     const queued = this.#queue[this.#head];
     if (queued !== undefined) {
       this.#head += 1;
@@ -90,7 +103,7 @@ export class Inbox implements AsyncIterableIterator<Payload, undefined> {
     this.#heldBytes = 0;
     if (this.#end === undefined) {
       this.end();
-      this.#stop();
+      if (this.#begun) this.#sender.stop?.();
     }
     return Promise.resolve({ done: true, value: undefined });
   }
@@ -109,6 +122,6 @@ export class Inbox implements AsyncIterableIterator<Payload, undefined> {
     if (this.#owedBytes < GRANT_BYTES || this.#end !== undefined) return;
     const grant = this.#owedBytes;
     this.#owedBytes = 0;
-    this.#grant(grant);
+    this.#sender.grant(grant);
   }
 }

@@ -107,14 +107,20 @@ export class RpcPeer implements OutboxLink {
    * The answer's items as they come; the bytes of each are the consumer's until it asks for the next. The call is made when
    * the first is asked for, and cancelled when the consumer leaves.
    */
-  async *stream(method: string, payload: Payload, options: CallOptions): AsyncGenerator<Payload, void, undefined> {
+  stream(method: string, payload: Payload, options: CallOptions): AsyncIterableIterator<Payload, undefined> {
     const id = this.#newId();
-    const inbox = new Inbox(
-      (bytes) => this.send(encodeCredit(id, "caller", bytes)),
-      () => this.#giveUp(id, new SandboxError("Cancelled", "the consumer left")),
-    );
-    this.#start(id, method, payload, options, inbox);
-    yield* inbox;
+    const inbox = new Inbox({
+      begin: () => {
+        try {
+          this.#start(id, method, payload, options, inbox);
+        } catch (error) {
+          inbox.end(asSandboxError(error));
+        }
+      },
+      grant: (bytes) => this.send(encodeCredit(id, "caller", bytes)),
+      stop: () => this.#giveUp(id, new SandboxError("Cancelled", "the consumer left")),
+    });
+    return inbox;
   }
 
   close(): void {

@@ -35,10 +35,7 @@ export class ServedCall {
     this.#id = frame.id;
     this.#link = link;
     this.#outbox = new Outbox(frame.id, "server", link);
-    this.#inbox = new Inbox(
-      (bytes) => link.send(encodeCredit(frame.id, "server", bytes)),
-      () => undefined,
-    );
+    this.#inbox = new Inbox({ grant: (bytes) => link.send(encodeCredit(frame.id, "server", bytes)) });
     if (!frame.upload) this.#inbox.end();
     if (frame.deadlineMs !== undefined) {
       Object.assign(this.#controller.signal, {
