@@ -34,8 +34,9 @@ export async function writeStdin(
   const stop = new Interruption();
   const onAbort = () => stop.fire(options.signal.reason);
   options.signal.addEventListener("abort", onAbort, { once: true });
-  // A command that ends takes nothing any more, and the agent says nothing about its input then.
-  void command.finished.then(() => stop.fire(ended()));
+  // A command that ends takes nothing any more, and the agent says nothing about its input then. What it said just before the
+  // end is on its way through promises: bytes that were taken are not to be called lost.
+  void command.finished.then(() => setImmediate(() => stop.fire(ended())));
   try {
     const offset = await feedAll(command, input, { ...options, stop });
     if (input.close) (await options.agent()).closeStdin(command.identity.number);
