@@ -1,4 +1,5 @@
 import { type Static, Type } from "typebox";
+import { ErrorBody } from "./errors.ts";
 import { closed, DurationMs, described, Environment, oneOf, PathText, TextOrBytes, UserName } from "./values.ts";
 
 export type { OutputStream } from "#core/sandbox.ts";
@@ -103,6 +104,15 @@ export const OutputQuery = closed({
   follow: Type.Optional(Type.Boolean({ description: "Go on until the stream ends." })),
   hold: Type.Optional(Type.Boolean({ description: "Hold the command back rather than drop bytes not read yet." })),
 });
+
+/** A piece of an output as JSON: bytes, dropped bytes ahead, why there is no more, or what failed. Offsets count from the start. */
+export const OutputEvent = Type.Union([
+  closed({ offset: Type.Integer(), data: TextOrBytes }),
+  closed({ gap: closed({ from: Type.Integer(), to: Type.Integer() }) }),
+  closed({ end: oneOf(["ended", "caught-up"]), offset: Type.Integer() }),
+  ErrorBody,
+]);
+export type OutputEvent = Static<typeof OutputEvent>;
 
 /** Why a reply with output ended, in its `X-Dsec-End` trailer: the stream's end, what there was, or dropped bytes ahead. */
 export type OutputEnd = "ended" | "caught-up" | "gap";

@@ -8,6 +8,7 @@ export {
   MAX_INLINE_BYTES,
   MAX_WAIT_MS,
   type OutputEnd,
+  OutputEvent,
   OutputQuery,
   type OutputStream,
   SignalCommand,

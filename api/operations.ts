@@ -6,6 +6,7 @@ import {
   CommandQuery,
   CommandReply,
   CommandView,
+  OutputEvent,
   OutputQuery,
   SignalCommand,
   StartCommand,
@@ -43,6 +44,8 @@ export interface Operation {
   readonly body: TSchema | "bytes" | "none";
   /** 101: the connection becomes a WebSocket. */
   readonly status: 101 | 200 | 201 | 204;
+  /** The same as values of that form, for `Accept: application/x-ndjson` and `text/event-stream`. */
+  readonly events: TSchema | undefined;
   /** A schema: JSON of that form. `bytes`: streamed. `lines`: JSON values of `line`, one a line. */
   readonly reply: TSchema | "bytes" | { readonly line: TSchema } | "none";
   /** True: repeats under one Idempotency-Key header act once. */
@@ -59,6 +62,7 @@ const BASE = {
   body: "none",
   status: 200,
   reply: "none",
+  events: undefined,
   idempotencyKey: false,
   streams: false,
   open: false,
@@ -186,6 +190,7 @@ export const OPERATIONS = {
     summary: "Its output, stdout or stderr, from an offset on.",
     query: OutputQuery,
     reply: "bytes",
+    events: OutputEvent,
     streams: true,
   },
 

@@ -92,9 +92,6 @@ export async function resizeTerminal(
   (await driver.agent("use", signal)).resize(live.identity.number, size);
 }
 
-/** See `Node.readOutput`. */
-export async function* readOutput(
-  { driver, signal }: CommandCall,
 /** See `Node.readOutput`. The call begins when the first chunk is asked for. */
 export function readOutput(
   begin: () => CommandCall,

@@ -239,13 +239,6 @@ export class Edge implements Node {
     await resizeTerminal(this.#calling(id, signal), command, size);
   }
 
-  async *readOutput(
-    id: SandboxId,
-    command: CommandId,
-    read: OutputRead,
-    signal: AbortSignal,
-  ): AsyncGenerator<OutputChunk, void, undefined> {
-    yield* readOutput(this.#calling(id, signal), command, read);
   readOutput(id: SandboxId, command: CommandId, read: OutputRead, signal: AbortSignal): AsyncIterable<OutputChunk> {
     return readOutput(() => this.#calling(id, signal), command, read, signal);
   }

@@ -35,6 +35,7 @@ const NAMES: ReadonlyMap<TSchema, string> = new Map<TSchema, string>([
   [api.FileView, "FileView"],
   [api.FileWrittenView, "FileWrittenView"],
   [api.Health, "Health"],
+  [api.OutputEvent, "OutputEvent"],
   [api.NodeList, "NodeList"],
   [api.ResourceList, "ResourceList"],
   [api.SandboxList, "SandboxList"],
@@ -87,13 +88,17 @@ function requestBody({ body }: api.Operation): Json {
   return { requestBody: { required: true, content: body === "bytes" ? BYTES : jsonOf(body) } };
 }
 
-function replyContent({ reply }: api.Operation): Json {
+function replyContent({ reply, events }: api.Operation): Json {
   if (reply === "none") return {};
-  if (reply === "bytes") return { content: BYTES };
+  if (reply === "bytes") return { content: { ...BYTES, ...(events === undefined ? {} : eventsOf(events)) } };
   return { content: "line" in reply ? { "application/x-ndjson": { schema: refTo(reply.line) } } : jsonOf(reply) };
 }
 
 const BYTES = { "application/octet-stream": { schema: { type: "string", format: "binary" } } };
+
+function eventsOf(schema: TSchema): Json {
+  return { "application/x-ndjson": { schema: refTo(schema) }, "text/event-stream": { schema: refTo(schema) } };
+}
 
 function jsonOf(schema: TSchema): Json {
   return { "application/json": { schema: refTo(schema) } };

@@ -1,11 +1,15 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { OutputEnd } from "#api/index.ts";
+import type { OutputEnd, OutputEvent } from "#api/index.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { OutputChunk } from "#core/node.ts";
+import type { EventForm } from "./event-forms.ts";
+import { outputEvents } from "./output-events.ts";
 import type { CallScope } from "./scope.ts";
 
 /** A quiet command's reply begins after so long, so that the client knows it was heard. */
 const HEAD_AFTER_MS = 25;
+/** Proxies cut connections that are silent for a minute or less. */
+const BEAT_MS = 15_000;
 const BYTES = { "content-type": "application/octet-stream" };
 
 /** The upload of a call as it comes, at the pace of its reader. Throws `Cancelled` when it breaks off. */
@@ -82,6 +86,60 @@ export async function sendOutput(
     // Not awaited: a source that waits for its next chunk ends with the call's signal.
     void chunks.return?.().catch(() => undefined);
   }
+}
+
+/**
+ * Sends an output as lines or events: gaps, the end and failures are values among them. A reader of events that comes back
+ * for more after the end is told that there is none: 204 stops it. Rejects as `sendBytes` does.
+ */
+export async function sendEvents(
+  source: AsyncIterable<OutputChunk>,
+  asked: { readonly offset: number; readonly follow: boolean; readonly resumed: boolean },
+  { form, response, scope }: { readonly form: EventForm; readonly response: ServerResponse; readonly scope: CallScope },
+): Promise<void> {
+  const chunks = source[Symbol.asyncIterator]();
+  const first = chunks.next();
+  const early = await withinMs(first, HEAD_AFTER_MS);
+  if (asked.resumed && early?.done === true) {
+    response.writeHead(204).end();
+    return;
+  }
+  response.writeHead(200, { "content-type": form.mediaType, "cache-control": "no-store" });
+  response.flushHeaders();
+  const events = outputEvents(startingWith(first, chunks), asked);
+  try {
+    for (let next = events.next(); ; ) {
+      const event = await withinMs(next, BEAT_MS);
+      if (event?.done === true) break;
+      await write(response, Buffer.from(event === undefined ? form.beat : encoded(form, event.value)), scope);
+      if (event !== undefined) next = events.next();
+    }
+    response.end();
+  } catch {
+    response.destroy();
+  } finally {
+    void events.return().catch(() => undefined);
+  }
+}
+
+async function* startingWith<T>(
+  first: Promise<IteratorResult<T, unknown>>,
+  rest: AsyncIterator<T>,
+): AsyncGenerator<T, void, undefined> {
+  try {
+    for (let next = await first; next.done !== true; next = await rest.next()) yield next.value;
+  } finally {
+    void rest.return?.().catch(() => undefined);
+  }
+}
+
+function encoded(form: EventForm, event: OutputEvent): string {
+  if ("data" in event) {
+    const { offset, data } = event;
+    const size = typeof data === "string" ? Buffer.byteLength(data) : Buffer.byteLength(data.base64, "base64");
+    return form.encode(event, offset + size);
+  }
+  return form.encode(event, "gap" in event ? event.gap.to : "end" in event ? event.offset : undefined);
 }
 
 /** Resolves when the bytes have left this process: their buffer is used again then. Rejects when the call has ended. */

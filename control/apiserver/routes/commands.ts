@@ -3,8 +3,9 @@ import { SandboxError } from "#core/errors.ts";
 import { parseCommandId } from "#core/ids.ts";
 import type { CommandSpec, OutputStream } from "#core/sandbox.ts";
 import { argumentOf } from "../bytes.ts";
+import { eventFormOf, resumptionOf } from "../event-forms.ts";
 import type { Handlers, Services } from "../handler.ts";
-import { bodyOf, sendOutput } from "../stream.ts";
+import { bodyOf, sendEvents, sendOutput } from "../stream.ts";
 import { commandReply, commandView } from "../views.ts";
 
 const DEFAULT_INLINE_BYTES = 65_536;
@@ -66,12 +67,16 @@ export function commandHandlers({ access }: Services): Pick<Handlers, Names> {
       });
     },
 
-    async readOutput({ principal, params, query, response, scope }) {
+    async readOutput({ principal, params, query, request, response, scope }) {
       const stream = streamOf(params.stream);
       const { id, node } = await access.reach(principal, params.id ?? "", scope.signal);
-      const read = { stream, offset: query.offset ?? 0, follow: query.follow ?? false, hold: query.hold ?? false };
-      const command = parseCommandId(params.command ?? "");
-      await sendOutput(node.readOutput(id, command, read, scope.signal), read, response, scope);
+      const form = eventFormOf(request.headers);
+      const resumption = form === undefined ? undefined : resumptionOf(request.headers);
+      const { follow = false, hold = false } = query;
+      const read = { stream, offset: resumption ?? query.offset ?? 0, follow, hold };
+      const chunks = node.readOutput(id, parseCommandId(params.command ?? ""), read, scope.signal);
+      if (form === undefined) await sendOutput(chunks, read, response, scope);
+      else await sendEvents(chunks, { ...read, resumed: resumption !== undefined }, { form, response, scope });
     },
   };
 }

@@ -1,0 +1,4 @@
+import { apiContract } from "../api.ts";
+import { CONTAINER } from "./backend.ts";
+
+apiContract(CONTAINER);
