@@ -15,6 +15,13 @@ export interface Backend extends AsyncDisposable {
   readonly kind: BackendKind;
   /** What the node holds of every settled sandbox of this kind; more is a leak, less a loss. */
   readonly footprint: Footprint;
+  /** How many places `expect` should tell of; 0: the backend makes nothing ahead of need. */
+  readonly foresight: number;
+  /**
+   * Tells where the next creates will be, in this order, so that the backend may begin with them. A create may still come for
+   * any place. What was begun is no sandbox: it carries no id, and ends with the backend.
+   */
+  expect(places: readonly Place[]): void;
   /** Refuses with `FailedPrecondition` or `InvalidArgument` what this node cannot enforce. Reads the host, changes nothing. */
   check(spec: SandboxSpec): Promise<void>;
   /** Idempotent on `spec.id`. If it rejects, nothing of the sandbox is left on the node. Resolves when the agent listens. */
@@ -56,6 +63,7 @@ export const RESOURCE_CLASSES = [
   "user-ids",
   "uppers",
   "run-directories",
+  "blanks",
 ] as const;
 export type ResourceClass = (typeof RESOURCE_CLASSES)[number];
 /** The classes of which a sandbox in a settled state has one each. */

@@ -16,6 +16,8 @@ export class Admission {
   readonly #limit: NodeAmounts;
   readonly #memory: MemoryReserve;
   #promised: NodeAmounts = { cpus: 0, memoryMiB: 0, sandboxes: 0 };
+  /** Told by `next` and not promised yet. */
+  readonly #next: number[] = [];
   /** Slots given back; those from `#fresh` up were never used. */
   readonly #free = new Set<number>();
   #fresh = 0;
@@ -41,7 +43,14 @@ export class Admission {
     this.#require("cpus", wanted.cpus, "cpus");
     this.#requireReserve();
     this.#add(wanted, 1, 1);
-    return { slot: this.#takeSlot() };
+    return { slot: this.#next.shift() ?? this.#drawSlot() };
+  }
+
+  /** The slots of the next sandboxes, at most so many, in their order. What was told stays true. */
+  next(count: number): readonly number[] {
+    const most = Math.min(count, this.#limit.sandboxes - this.#promised.sandboxes);
+    while (this.#next.length < most) this.#next.push(this.#drawSlot());
+    return this.#next.slice(0, most);
   }
 
   /** Takes over a promise made before a restart, which stands even where limits shrank; `wanted` as in `release`. */
@@ -96,7 +105,7 @@ export class Admission {
     };
   }
 
-  #takeSlot(): number {
+  #drawSlot(): number {
     for (const slot of this.#free) {
       this.#free.delete(slot);
       return slot;

@@ -137,6 +137,7 @@ export class Edge implements Node {
       backends: this.#backends.values(),
       drivers: this.#drivers,
     });
+    this.#lookAhead();
   }
 
   async info(signal: AbortSignal): Promise<NodeInfo> {
@@ -164,7 +165,11 @@ export class Edge implements Node {
       else return this.#join(known, spec, signal);
       this.#enter(signal);
     }
-    return this.#begin(spec).ready(signal);
+    try {
+      return await this.#begin(spec).ready(signal);
+    } finally {
+      this.#lookAhead();
+    }
   }
 
   async inspect(id: SandboxId, signal: AbortSignal): Promise<SandboxInfo> {
@@ -328,6 +333,13 @@ export class Edge implements Node {
     }
     if (known.state === "failed") await known.agent("use", signal);
     return known.ready(signal);
+  }
+
+  /** Lets backends begin with what will be asked for next. */
+  #lookAhead(): void {
+    for (const backend of this.#backends.values()) {
+      if (backend.foresight > 0) backend.expect(this.#admission.next(backend.foresight).map((slot) => ({ slot })));
+    }
   }
 
   #begin(spec: SandboxSpec): SandboxDriver {

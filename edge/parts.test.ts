@@ -39,6 +39,19 @@ describe("admission", () => {
     assert.throws(() => admission.admit(wanted(0.1, 0)), { kind: "NodeFull" });
   });
 
+  test("slots are told ahead, in order, and nobody else gets them", () => {
+    const admission = new Admission({ ...limit, sandboxes: 6 }, plenty);
+    const first = admission.admit(wanted(0, 0)).slot;
+    const told = admission.next(3);
+    admission.release(wanted(0, 0), first);
+    assert.deepEqual(admission.next(4).slice(0, 3), told);
+    assert.deepEqual(
+      [1, 2, 3].map(() => admission.admit(wanted(0, 0)).slot),
+      told,
+    );
+    assert.equal(new Set([...told, ...admission.next(100)]).size, 6, "more are told than may exist");
+  });
+
   test("any sequence of admit, fail, release and restart agrees with a list of promises", () => {
     const step = fc.oneof(
       fc.record({ kind: fc.constant("admit" as const), cpus: fc.nat(3), memoryMiB: fc.nat(500) }),

@@ -1,3 +1,5 @@
+import { availableParallelism } from "node:os";
+import { join } from "node:path";
 import type { Backend, Handle, Inventory, Place } from "#core/backend.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
@@ -6,13 +8,15 @@ import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
 import { connectUnix } from "#guest/protocol/connect.ts";
 import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
+import type { CradleRequest } from "#host/cradle/client.ts";
 import { networkOf, processIo } from "#host/sys/counters.ts";
-import { processStartTicks } from "#host/sys/process.ts";
+import { bootTicks, processStartTicks } from "#host/sys/process.ts";
 import { openView } from "#host/view/server.ts";
 import { openVolume, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerStore } from "#images/store.ts";
 import { awaitEarlierLauncher, endAgent, findAgents } from "./agents.ts";
+import { type Blank, Blanks } from "./blanks.ts";
 import { checkSpec, diskLimitBytes, type Enforcement, HELPER_PIDS, limitsOf } from "./check.ts";
 import type { ContainerConfig } from "./config.ts";
 import { type AgentProcess, type AgentRecord, agentOf, handleOf, isAlive } from "./handle.ts";
@@ -21,7 +25,7 @@ import { FOOTPRINT, takeInventory } from "./inventory.ts";
 import { Launcher } from "./launcher.ts";
 import { explainRefusal } from "./probe.ts";
 import { openProcessors, type Processors, processorList } from "./processors.ts";
-import { launchRequest } from "./request.ts";
+import { blankRequest, launchRequest } from "./request.ts";
 import { readHardLimits } from "./rlimits.ts";
 import { RunDirs } from "./run-dirs.ts";
 
@@ -65,7 +69,17 @@ async function openParts(options: ContainerOptions): Promise<Backend> {
   const view = config.ownView ? opened.use(await openView(viewOptions(options, cgroups, runDirs))).path : undefined;
   const launcher = opened.use(await Launcher.open({ binary: binaries.cradle, agentBinary: binaries.agent, view, log }));
   const processors = openProcessors(runDirs);
-  return new ContainerBackend(options, { volume, cgroups, launcher, runDirs, processors }, opened.move());
+  const blanks = opened.use(
+    new Blanks({
+      dir: join(options.runDir, "blanks"),
+      request: (slot) => blankRequest({ slot }, cgroups.agentDirs, config),
+      launcher,
+      most: config.blanks,
+      busyAt: availableParallelism(),
+      log,
+    }),
+  );
+  return new ContainerBackend(options, { volume, cgroups, launcher, runDirs, processors, blanks }, opened.move());
 }
 
 function viewOptions({ binaries, edge, runDir, log }: ContainerOptions, cgroups: Cgroups, runDirs: RunDirs) {
@@ -86,6 +100,7 @@ interface Parts {
   readonly launcher: Launcher;
   readonly runDirs: RunDirs;
   readonly processors: Processors;
+  readonly blanks: Blanks;
 }
 
 class ContainerBackend implements Backend {
@@ -95,12 +110,22 @@ class ContainerBackend implements Backend {
   readonly #parts: Parts;
   readonly #enforcement: Enforcement;
   readonly #opened: AsyncDisposableStack;
+  /** Links to agents that were reached as blanks, until somebody connects. */
+  readonly #links = new Map<SandboxId, GuestLink>();
 
   constructor(options: ContainerOptions, parts: Parts, opened: AsyncDisposableStack) {
     this.#options = options;
     this.#parts = parts;
     this.#enforcement = { ...parts, hardLimits: readHardLimits() };
     this.#opened = opened;
+  }
+
+  get foresight(): number {
+    return this.#options.config.blanks;
+  }
+
+  expect(places: readonly Place[]): void {
+    this.#parts.blanks.expect(places.map(({ slot }) => slot));
   }
 
   async check(spec: SandboxSpec): Promise<void> {
@@ -115,7 +140,8 @@ class ContainerBackend implements Backend {
   async create(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
     signal.throwIfAborted();
     checkSpec(spec, this.#enforcement);
-    const { runDirs } = this.#parts;
+    const { runDirs, blanks } = this.#parts;
+    using _busy = blanks.creating(place.slot);
     if (!runDirs.make(spec.id)) {
       const earlier = await this.#earlier(spec.id);
       if (earlier !== undefined) return earlier;
@@ -133,6 +159,9 @@ class ContainerBackend implements Backend {
   }
 
   async connect(handle: Handle, signal: AbortSignal): Promise<GuestLink> {
+    const link = this.#links.get(handle.id);
+    this.#links.delete(handle.id);
+    if (link !== undefined) return link;
     const agent = agentOf(handle);
     if (agent === undefined || !isAlive(agent)) throw lost(handle.id);
     try {
@@ -150,6 +179,7 @@ class ContainerBackend implements Backend {
 
   async kill(id: SandboxId): Promise<void> {
     const { cgroups } = this.#parts;
+    this.#links.get(id)?.close();
     // The agent's end takes its process namespace along; what a bug let out of that is in the cgroups still.
     await Promise.all(this.#agentsOf(id).map(endAgent));
     await cgroups.kill(id);
@@ -203,25 +233,50 @@ class ContainerBackend implements Backend {
   }
 
   async #launch(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<AgentRecord> {
-    const { cgroups, launcher, processors, runDirs, volume } = this.#parts;
-    const { config, mounts } = this.#options;
+    const { launcher, blanks, processors } = this.#parts;
     const { cpus } = spec.resources;
-    const given = processorList(processors.assign(spec.id, cpus));
+    const layers = await this.#options.mounts.acquire(spec.layers);
+    const blank = await blanks.take(place.slot);
+    try {
+      const given = processorList(processors.assign(spec.id, cpus));
+      const { pid } = await launcher.create(this.#request(spec, place, layers, given), signal);
+      return { ...this.#identify(spec.id, pid, blank), cpus, processors: given, createdTicks: bootTicks() };
+    } catch (error) {
+      blank?.link.close();
+      launcher.drop(uidBaseOf(place, this.#options.config.firstUid));
+      throw error;
+    }
+  }
+
+  #request(spec: SandboxSpec, place: Place, layers: readonly string[], processors: string): CradleRequest {
+    const { cgroups, runDirs, volume } = this.#parts;
+    const { config } = this.#options;
+    const uid = uidBaseOf(place, config.firstUid);
     const prepared = {
-      layers: await mounts.acquire(spec.layers),
-      upper: volume.createUpper(spec.id, {
-        uid: uidBaseOf(place, config.firstUid),
-        limitBytes: diskLimitBytes(spec),
-      }),
+      layers,
+      upper: volume.createUpper(spec.id, { uid, limitBytes: diskLimitBytes(spec) }),
       cgroups: cgroups.plan(spec.id, limitsOf(spec)),
       agentCgroups: cgroups.agentDirs,
       socketPath: runDirs.socketPath(spec.id),
-      processors: config.spreadProcessors ? given : undefined,
+      processors: config.spreadProcessors ? processors : undefined,
     };
-    const { pid } = await launcher.create(launchRequest(spec, place, prepared, config), signal);
+    return launchRequest(spec, place, prepared, config);
+  }
+
+  /** The agent of a sandbox that was made. When the blank has become it, who connects gets the link that is open already. */
+  #identify(id: SandboxId, pid: number, blank: Blank | undefined): AgentProcess {
+    if (blank?.agent.pid === pid) {
+      const { agent, link } = blank;
+      this.#links.set(id, link);
+      void link.closed.then(() => {
+        if (this.#links.get(id) === link) this.#links.delete(id);
+      });
+      return agent;
+    }
+    blank?.link.close();
     const startTicks = processStartTicks(pid);
-    if (startTicks === undefined) throw lost(spec.id);
-    return { pid, startTicks, cpus, processors: given };
+    if (startTicks === undefined) throw lost(id);
+    return { pid, startTicks };
   }
 
   /** Agents to end: the one that was written down, else those that the kernel knows. */

@@ -7,6 +7,9 @@ export const IDS_PER_SANDBOX = 65_536;
 /** The kernel's ids are 32 bits wide, but many programs take the upper half for negative numbers. */
 export const ID_LIMIT = 2 ** 31;
 
+/** Each is kept by a worker of the launcher, which has 32. */
+const MAX_BLANKS = 24;
+
 /**
  * What an operator may set of this backend. User ids of sandboxes start far above those that Debian and Ubuntu hand to
  * people (1,000 up) and to their rootless containers (/etc/subuid, 100,000 up), with room for 30,719 sandboxes.
@@ -19,6 +22,10 @@ export const CONTAINER_SETTINGS = {
   volumeSize: mebibytes("64GiB", "Most bytes that all sandboxes together may write; taken as they are used."),
   ownView: flag(true, "Sandboxes see their own limits in /proc and /sys, not the machine's; needs FUSE."),
   spreadProcessors: flag(true, "Each sandbox starts on as many processors as its limit can keep busy."),
+  blanks: integer("16", "Sandboxes begun ahead of need, about 1 MiB each; 0 makes each when it is asked for.", {
+    min: 0,
+    max: MAX_BLANKS,
+  }),
   shmSize: mebibytes("64MiB", "Size of /dev/shm; what is in it counts as the sandbox's memory."),
 };
 

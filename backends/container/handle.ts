@@ -13,6 +13,8 @@ export interface AgentRecord extends AgentProcess {
   readonly cpus: number;
   /** A list such as `0-2,5`. */
   readonly processors: string;
+  /** When the sandbox was made, in clock ticks since boot: its agent may be older. */
+  readonly createdTicks: number;
 }
 
 /** What the edge stores of a sandbox. */
@@ -43,9 +45,10 @@ export function isAlive(agent: AgentProcess): boolean {
 function asRecord(value: unknown): AgentRecord | undefined {
   const agent = asAgent(value);
   if (agent === undefined || typeof value !== "object" || value === null) return undefined;
-  if (!("cpus" in value) || !("processors" in value)) return undefined;
-  const { cpus, processors } = value;
-  return typeof cpus === "number" && typeof processors === "string" ? { ...agent, cpus, processors } : undefined;
+  if (!("cpus" in value) || !("processors" in value) || !("createdTicks" in value)) return undefined;
+  const { cpus, processors, createdTicks } = value;
+  if (typeof cpus !== "number" || typeof processors !== "string" || typeof createdTicks !== "number") return undefined;
+  return { ...agent, cpus, processors, createdTicks };
 }
 
 function asAgent(value: unknown): AgentProcess | undefined {

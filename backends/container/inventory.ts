@@ -5,6 +5,7 @@ import type { Cgroups } from "#host/cgroup/cgroups.ts";
 import { readMounts } from "#host/sys/mountinfo.ts";
 import type { Volume } from "#host/volume/volume.ts";
 import { findAgents } from "./agents.ts";
+import type { Blanks } from "./blanks.ts";
 import type { AgentProcess } from "./handle.ts";
 import type { RunDirs } from "./run-dirs.ts";
 
@@ -19,12 +20,13 @@ export interface Places {
   readonly cgroups: Cgroups;
   readonly volume: Volume;
   readonly runDirs: RunDirs;
+  readonly blanks: Pick<Blanks, "uidBases">;
   /** Sandboxes' mounts would be below. */
   readonly runDir: string;
 }
 
 /** What exists on the node by class, found on the node itself and not in anybody's books. */
-export function takeInventory({ cgroups, volume, runDirs, runDir }: Places): Inventory {
+export function takeInventory({ cgroups, volume, runDirs, blanks, runDir }: Places): Inventory {
   const running = findAgents(cgroups);
   const agents = new Set(running.keys());
   const inCgroups = cgroups.list();
@@ -37,6 +39,7 @@ export function takeInventory({ cgroups, volume, runDirs, runDir }: Places): Inv
     "user-ids": idRangeOwners(running),
     uppers: volume.list(),
     "run-directories": runDirs.list(),
+    blanks: strayBlanks(cgroups, running, blanks.uidBases),
   };
 }
 
@@ -50,6 +53,21 @@ function idRangeOwners(running: ReadonlyMap<string, readonly AgentProcess[]>): R
     }
   }
   return new Set(owners.values());
+}
+
+/** Agents without a sandbox that nobody will give one: `user ids BASE`. */
+function strayBlanks(
+  cgroups: Cgroups,
+  running: ReadonlyMap<string, readonly AgentProcess[]>,
+  known: ReadonlySet<number>,
+): ReadonlySet<string> {
+  const agents = new Set([...running.values()].flatMap((found) => found.map(({ pid }) => pid)));
+  const bases = cgroups
+    .agentPids()
+    .filter((pid) => !agents.has(pid))
+    .map((pid) => Number(readIdMap(pid).trim().split(/\s+/)[1]));
+  // The launcher and its workers have the host's ids.
+  return new Set(bases.filter((base) => base > 0 && !known.has(base)).map((base) => `user ids ${base}`));
 }
 
 /** Empty for a process that is gone. */

@@ -1,4 +1,4 @@
-import { type Cradle, type CradleRequest, startCradle } from "#host/cradle/client.ts";
+import { type BlankRequest, type Cradle, type CradleRequest, startCradle } from "#host/cradle/client.ts";
 
 /** How the launcher is started. */
 export type LauncherOptions = Parameters<typeof startCradle>[0];
@@ -26,6 +26,19 @@ export class Launcher implements AsyncDisposable {
   /** As `Cradle.create`. */
   async create(request: CradleRequest, signal: AbortSignal): Promise<{ readonly pid: number }> {
     return (await this.#running()).create(request, signal);
+  }
+
+  /** As `Cradle.blank`. */
+  async blank(request: BlankRequest, signal: AbortSignal): Promise<{ readonly pid: number }> {
+    return (await this.#running()).blank(request, signal);
+  }
+
+  /** As `Cradle.drop`; with the launcher its blanks are gone anyway. */
+  drop(uidBase: number): void {
+    void this.#cradle?.then(
+      (cradle) => cradle.drop(uidBase),
+      () => undefined,
+    );
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

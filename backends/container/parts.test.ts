@@ -42,6 +42,7 @@ describe("handles", () => {
       "null",
       '{"pid":7,"startTicks":8}',
       '{"pid":7,"startTicks":8,"cpus":1}',
+      '{"pid":7,"startTicks":8,"cpus":1,"processors":"0"}',
     ]) {
       assert.equal(parseRecord(text), undefined, text);
     }
@@ -119,7 +120,7 @@ describe("run directories", () => {
     assert.equal(dirs.make(id), true);
     assert.equal(dirs.make(id), false);
     assert.equal(dirs.readAgent(id), undefined);
-    const record = { pid: 1, startTicks: 2, cpus: 0.5, processors: "0-1" };
+    const record = { pid: 1, startTicks: 2, cpus: 0.5, processors: "0-1", createdTicks: 3 };
     dirs.writeAgent(id, record);
     assert.deepEqual(dirs.readAgent(id), record);
     mkdirSync(join(root, "sandboxes", id, "unexpected"));

@@ -1,13 +1,22 @@
 import type { Place } from "#core/backend.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { CgroupPlan } from "#host/cgroup/cgroups.ts";
-import type { CradleRequest } from "#host/cradle/client.ts";
+import type { BlankRequest, CradleRequest } from "#host/cradle/client.ts";
 import type { Upper } from "#host/volume/volume.ts";
 import type { ContainerConfig } from "./config.ts";
 import { uidBaseOf } from "./id-ranges.ts";
 import { rlimitArgs } from "./rlimits.ts";
 
 const MIB = 1024 * 1024;
+
+/** What the launcher needs to know of a place before anybody asks for a sandbox there, but for the socket. Pure. */
+export function blankRequest(
+  place: Place,
+  agentCgroups: readonly string[],
+  config: ContainerConfig,
+): Omit<BlankRequest, "socketPath"> {
+  return { uidBase: uidBaseOf(place, config.firstUid), agentCgroups, shmBytes: config.shmSize * MIB };
+}
 
 /** What has been prepared for a sandbox when its launcher is asked. */
 export interface Prepared {
@@ -28,8 +37,8 @@ export function launchRequest(
   config: ContainerConfig,
 ): CradleRequest {
   return {
+    ...blankRequest(place, prepared.agentCgroups, config),
     id: spec.id,
-    uidBase: uidBaseOf(place, config.firstUid),
     layers: prepared.layers,
     upperDir: prepared.upper.upperDir,
     workDir: prepared.upper.workDir,
@@ -40,8 +49,6 @@ export function launchRequest(
     socketPath: prepared.socketPath,
     agentArgs: [...processorArgs(prepared.processors), ...rlimitArgs(spec.rlimits)],
     cgroups: prepared.cgroups,
-    agentCgroups: prepared.agentCgroups,
-    shmBytes: config.shmSize * MIB,
   };
 }
 

@@ -23,6 +23,7 @@ export function openFakeBackend(host: FakeHost, config: Partial<FakeConfig> = {}
 class FakeBackend implements Backend {
   readonly kind = "fake";
   readonly footprint = FOOTPRINT;
+  readonly foresight = 0;
   readonly #host: FakeHost;
   readonly #config: FakeConfig;
   readonly #generation: number;
@@ -32,6 +33,8 @@ class FakeBackend implements Backend {
     this.#config = config;
     this.#generation = host.takeOver();
   }
+
+  expect(): void {}
 
   async check(spec: SandboxSpec): Promise<void> {
     await this.#moment("check", spec.id);

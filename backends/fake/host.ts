@@ -76,6 +76,7 @@ export class FakeHost {
       "user-ids": live,
       uppers: all,
       "run-directories": live,
+      blanks: new Set(),
     };
   }
 }

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "blank.h"
 #include "options.h"
 
 #define LISTENER 3
@@ -102,6 +103,15 @@ static void on_task_event(struct agent *a, enum source source, struct task *task
 	}
 }
 
+/* The blank becomes the agent of a sandbox; without one it has nothing to live for. */
+static void on_blank(struct agent *a) {
+	struct filling *filling = pages_map(sizeof *filling);
+	require(filling != NULL && blank_fill(filling) == 0, 71);
+	require(options_parse(filling->argc, filling->argv, &a->options) == 0, 64);
+	pages_unmap(filling, sizeof *filling);
+	spawner_start(a);
+}
+
 static void on_event(struct agent *a, const struct epoll_event *event) {
 	enum source source = (enum source)(event->data.u64 >> 56);
 	switch (source) {
@@ -114,6 +124,9 @@ static void on_event(struct agent *a, const struct epoll_event *event) {
 		break;
 	case ON_SIGNALS:
 		on_signals(a);
+		break;
+	case ON_BLANK:
+		on_blank(a);
 		break;
 	case ON_SPAWNER:
 		if (event->events & EPOLLOUT) a->spawner.writable = true;
@@ -254,9 +267,9 @@ static void prepare(struct agent *a) {
 	umask(022);
 	become_nobodys(a);
 	for (int fd = 0; fd < LISTENER; fd++) require(fcntl(fd, F_GETFD) >= 0, 72);
-	for (int fd = LISTENER; fd <= LISTENER + a->options.cgroups; fd++) {
-		require(ioctl(fd, FIOCLEX) == 0, 72);
-	}
+	int last = a->options.blank ? BLANK_SOCKET : LISTENER + a->options.cgroups;
+	for (int fd = LISTENER; fd <= last; fd++) require(ioctl(fd, FIOCLEX) == 0, 72);
+	if (a->options.blank) require(blank_ready() == 0, 71);
 	int nonblocking = 1;
 	ioctl(LISTENER, FIONBIO, &nonblocking);
 	require(getrandom(a->boot_id, sizeof a->boot_id, 0) == sizeof a->boot_id, 71);
@@ -266,16 +279,21 @@ static void prepare(struct agent *a) {
 	loopback_up(a->init);
 	take_signals(a);
 	agent_watch(a, LISTENER, EPOLLIN, ON_LISTENER, NULL);
+	if (!a->options.blank) {
+		spawner_start(a);
+		return;
+	}
+	a->spawner.retry_us = NEVER;
+	agent_watch(a, BLANK_SOCKET, EPOLLIN, ON_BLANK, NULL);
 }
 
 int main(int argc, char **argv) {
 	if (options_parse(argc, argv, &agent.options) != 0) {
-		static const char usage[] = "usage: dsec-agent [--cgroups=N] [--processors=LIST] [--rlimit=NAME:SOFT:HARD]...\n";
+		static const char usage[] = "usage: dsec-agent [--blank] [--cgroups=N] [--processors=LIST] [--rlimit=NAME:SOFT:HARD]...\n";
 		ssize_t ignored = write(2, usage, sizeof usage - 1);
 		(void)ignored;
 		return 64;
 	}
 	prepare(&agent);
-	spawner_start(&agent);
 	for (;;) turn(&agent);
 }

@@ -139,6 +139,7 @@ struct rlimit_setting {
 };
 
 struct options {
+	bool blank; /* what follows comes later, from the launcher */
 	int cgroups;
 	int rlimits;
 	struct rlimit_setting rlimit[RLIMIT_LIMIT];
@@ -174,7 +175,7 @@ struct agent {
 };
 
 /* What an epoll event is about; packed with the slot and its generation. */
-enum source { ON_LISTENER, ON_CONNECTION, ON_SIGNALS, ON_SPAWNER, ON_REPORT, ON_INPUT, ON_STDOUT, ON_STDERR };
+enum source { ON_LISTENER, ON_CONNECTION, ON_SIGNALS, ON_SPAWNER, ON_REPORT, ON_INPUT, ON_STDOUT, ON_STDERR, ON_BLANK };
 
 /* agent.c */
 void agent_watch(struct agent *agent, int fd, uint32_t events, enum source source, const struct task *task);

@@ -73,6 +73,8 @@ int options_parse(int argc, char **argv, struct options *options) {
 			text += 10;
 			if (!take_amount(&text, &count) || *text != 0 || count > CGROUP_LIMIT) return -1;
 			options->cgroups = (int)count;
+		} else if (strcmp(text, "--blank") == 0) {
+			options->blank = true;
 		} else if (strncmp(text, "--rlimit=", 9) == 0) {
 			if (!take_rlimit(text + 9, options)) return -1;
 		} else if (strncmp(text, "--processors=", 13) == 0) {

@@ -7,16 +7,14 @@
 /* What a child inherits from its worker. */
 struct inheritance {
 	int listener;
-	const int *cgroups;
-	unsigned cgroup_count;
 	/*
-	 * To the worker. The worker sends one byte when the id maps are written and one when the new root is in place; the child
-	 * sends a `struct fault` when it fails and lets the descriptor close by exec when it becomes the agent.
+	 * To the worker, which sends one byte when the id maps are written. The child sends a `struct fault` when it fails, else it
+	 * becomes an agent that waits on this socket.
 	 */
 	int worker;
 };
 
-/* The rest of a process cloned into the namespaces of a sandbox: builds the view from inside and becomes the agent. */
+/* The rest of a process cloned into the namespaces of a sandbox: prepares the view from inside and becomes a blank agent. */
 _Noreturn void child_run(const struct cradle *cradle, const struct request *request, const struct inheritance *inheritance);
 
 #endif

@@ -5,15 +5,18 @@ import { Duplex } from "node:stream";
 import { asSandboxError, SandboxError } from "#core/errors.ts";
 import { createFailure, errnoName } from "./failure.ts";
 import {
+  type BlankRequest,
   type CradleReply,
   type CradleRequest,
+  encodeBlank,
   encodeCancel,
   encodeCreate,
+  encodeDrop,
   PROTOCOL_VERSION,
   ReplyReader,
 } from "./wire.ts";
 
-export type { CradleCgroup, CradleRequest } from "./wire.ts";
+export type { BlankRequest, CradleCgroup, CradleRequest } from "./wire.ts";
 
 /** The launcher of a node's containers. It ends with this process or its disposal; sandboxes live on. */
 export interface Cradle extends AsyncDisposable {
@@ -25,6 +28,13 @@ export interface Cradle extends AsyncDisposable {
    * then nothing of the sandbox is left. An abort that comes too late has no effect: look at the signal afterwards.
    */
   create(request: CradleRequest, signal: AbortSignal): Promise<{ readonly pid: number }>;
+  /**
+   * Makes a blank: an agent that answers at its socket and waits for a sandbox. The next `create` with its `uidBase` uses it up, and
+   * moves its socket. Rejects as `create` does; it ends with the launcher.
+   */
+  blank(request: BlankRequest, signal: AbortSignal): Promise<{ readonly pid: number }>;
+  /** Ends the blank of these ids. No effect when there is none. */
+  drop(uidBase: number): void;
   /** Calls back for every agent that ends, never before its `create` has resolved. */
   onExit(listener: (exit: AgentExit) => void): Disposable;
   /** Resolves when the launcher is gone, however it went. No exit is reported from then on. */
@@ -119,6 +129,18 @@ class CradleProcess implements Cradle {
   }
 
   create(request: CradleRequest, signal: AbortSignal): Promise<{ readonly pid: number }> {
+    return this.#ask(request.id, (tag) => encodeCreate(tag, request), signal);
+  }
+
+  blank(request: BlankRequest, signal: AbortSignal): Promise<{ readonly pid: number }> {
+    return this.#ask(`blank ${request.uidBase}`, (tag) => encodeBlank(tag, request), signal);
+  }
+
+  drop(uidBase: number): void {
+    if (this.#open) this.#link.write(encodeDrop(uidBase));
+  }
+
+  #ask(id: string, encode: (tag: number) => Buffer, signal: AbortSignal): Promise<{ readonly pid: number }> {
     if (signal.aborted) return Promise.reject(asSandboxError(signal.reason));
     if (!this.#open) return Promise.reject(lost());
     this.#lastTag = this.#lastTag === 0xffff_ffff ? 1 : this.#lastTag + 1;
@@ -126,14 +148,14 @@ class CradleProcess implements Cradle {
     const { promise, resolve, reject } = Promise.withResolvers<{ readonly pid: number }>();
     let frame: Buffer;
     try {
-      frame = encodeCreate(tag, request);
+      frame = encode(tag);
     } catch (error) {
       return Promise.reject(asSandboxError(error));
     }
     const cancel = () => this.#link.write(encodeCancel(tag));
     signal.addEventListener("abort", cancel, { once: true });
     this.#pending.set(tag, {
-      id: request.id,
+      id,
       resolve,
       reject: (error) => reject(error.details.errno === "ECANCELED" ? asSandboxError(signal.reason) : error),
     });

@@ -8,9 +8,10 @@ import { ask, makeRig, type Rig, shell, stop } from "./testdata/rig.ts";
 /** Every promise holds however the kernel takes layers, and under the sanitizers. */
 const VARIANTS = [
   { name: "layers by descriptor", options: { overlayMode: "fd" } },
+  { name: "out of a blank", options: { overlayMode: "fd" }, blank: true },
   { name: "layers by path", options: { overlayMode: "paths" } },
   { name: "with sanitizers", options: { binary: resolve(import.meta.dirname, "../../.build/dsec-cradle-asan") } },
-] as const;
+] as const satisfies readonly { name: string; options: object; blank?: boolean }[];
 
 const NAMESPACES = ["ipc", "mnt", "net", "pid", "user", "uts"];
 const MASKED = ["interrupts", "kcore", "keys", "timer_list", "sched_debug", "kpageflags"];
@@ -27,6 +28,7 @@ for (const [number, variant] of VARIANTS.entries()) {
       rig = makeRig();
       cradle = await rig.start(variant.options);
       request = rig.request(`inside${number}`, { cgroups: rig.cgroups("inside") });
+      if ("blank" in variant) await cradle.blank(rig.blank(request), AbortSignal.timeout(20_000));
       pid = (await cradle.create(request, AbortSignal.timeout(20_000))).pid;
       facts = await ask(request, "@facts");
     });

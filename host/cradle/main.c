@@ -132,7 +132,11 @@ static bool handle(struct slots *slots, const uint8_t *frame, size_t length)
 		slots_create(slots, tag, frame + FRAME_HEADER, length - FRAME_HEADER);
 	else if (type == MESSAGE_CANCEL)
 		slots_cancel(slots, tag);
-	return type == MESSAGE_CREATE || type == MESSAGE_CANCEL;
+	else if (type == MESSAGE_BLANK)
+		slots_blank(slots, tag, frame + FRAME_HEADER, length - FRAME_HEADER);
+	else if (type == MESSAGE_DROP)
+		slots_drop(slots, tag);
+	return type >= MESSAGE_CREATE && type <= MESSAGE_DROP;
 }
 
 /* Handles whole frames while there is room for another create. */

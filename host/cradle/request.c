@@ -156,18 +156,10 @@ static int require(const void *value, unsigned field, struct fault *fault)
 	return value == NULL ? refuse(fault, EINVAL, field, "is missing") : 0;
 }
 
-static int check(const struct request *r, struct fault *fault)
+static int check_ids(const struct request *r, struct fault *fault)
 {
-	size_t name;
-
-	if (require(r->id, FIELD_ID, fault) || require(r->layers[0], FIELD_LAYER, fault) ||
-	    require(r->upper_dir, FIELD_UPPER_DIR, fault) || require(r->work_dir, FIELD_WORK_DIR, fault) ||
-	    require(r->hostname, FIELD_HOSTNAME, fault) || require(r->hosts, FIELD_HOSTS, fault) ||
-	    require(r->resolv_conf, FIELD_RESOLV_CONF, fault) || require(r->socket_path, FIELD_SOCKET_PATH, fault))
+	if (require(r->socket_path, FIELD_SOCKET_PATH, fault))
 		return -1;
-	name = strlen(r->hostname);
-	if (name == 0 || name > MAX_HOSTNAME)
-		return refuse(fault, EINVAL, FIELD_HOSTNAME, "is not 1 to 64 bytes");
 	/* A range that held a host id would give the sandbox that id's files. */
 	if (r->uid_base < ID_RANGE || r->uid_base > UINT32_MAX - ID_RANGE)
 		return refuse(fault, EINVAL, FIELD_UID_BASE, "leaves no range of ids outside the host's own");
@@ -176,7 +168,22 @@ static int check(const struct request *r, struct fault *fault)
 	return 0;
 }
 
-int request_parse(const uint8_t *bytes, size_t length, struct request *request, struct fault *fault)
+static int check_create(const struct request *r, struct fault *fault)
+{
+	size_t name;
+
+	if (require(r->id, FIELD_ID, fault) || require(r->layers[0], FIELD_LAYER, fault) ||
+	    require(r->upper_dir, FIELD_UPPER_DIR, fault) || require(r->work_dir, FIELD_WORK_DIR, fault) ||
+	    require(r->hostname, FIELD_HOSTNAME, fault) || require(r->hosts, FIELD_HOSTS, fault) ||
+	    require(r->resolv_conf, FIELD_RESOLV_CONF, fault))
+		return -1;
+	name = strlen(r->hostname);
+	if (name == 0 || name > MAX_HOSTNAME)
+		return refuse(fault, EINVAL, FIELD_HOSTNAME, "is not 1 to 64 bytes");
+	return 0;
+}
+
+int request_parse(const uint8_t *bytes, size_t length, enum purpose purpose, struct request *request, struct fault *fault)
 {
 	struct wire_field field;
 	int more;
@@ -189,5 +196,5 @@ int request_parse(const uint8_t *bytes, size_t length, struct request *request, 
 		errno = EINVAL;
 		return fault_set(fault, "request: a field runs over the end of its frame");
 	}
-	return check(request, fault);
+	return purpose == FOR_CREATE && check_create(request, fault) ? -1 : check_ids(request, fault);
 }

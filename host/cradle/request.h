@@ -51,7 +51,7 @@ struct cgroup {
 	unsigned writes;
 };
 
-/* A parsed CREATE. Every text points into the frame it was parsed from and ends with NUL. */
+/* A parsed CREATE or BLANK. Every text points into the frame it was parsed from and ends with NUL. */
 struct request {
 	const char *id;
 	uint32_t uid_base;
@@ -75,10 +75,13 @@ struct request {
 	unsigned write_count;
 };
 
+/* A blank needs ids, a socket and the size of /dev/shm; a create needs all that is not a list. */
+enum purpose { FOR_BLANK, FOR_CREATE };
+
 /*
- * Parses the fields of a CREATE (what follows the frame's header). Accepts any bytes; returns -1 with EINVAL or E2BIG and
- * the offending field in `fault` unless the request is complete and well formed. `bytes` must outlive `request`.
+ * Parses the fields of a CREATE or BLANK (what follows the frame's header). Accepts any bytes; returns -1 with EINVAL or E2BIG
+ * and the offending field in `fault` unless the request is complete and well formed. `bytes` must outlive `request`.
  */
-int request_parse(const uint8_t *bytes, size_t length, struct request *request, struct fault *fault);
+int request_parse(const uint8_t *bytes, size_t length, enum purpose purpose, struct request *request, struct fault *fault);
 
 #endif

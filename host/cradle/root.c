@@ -33,7 +33,21 @@ static const struct {
 	{ MINIMAL_VIEW "/cpuinfo", "proc/cpuinfo" }, { MINIMAL_VIEW "/stat", "proc/stat" },
 	{ MINIMAL_VIEW "/uptime", "proc/uptime" },   { MINIMAL_VIEW "/loadavg", "proc/loadavg" },
 };
+static const char *const TREES[] = { "proc", "sys", "dev" };
 static const char *const READ_ONLY[] = { "proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger" };
+
+static int make_etc(const char *name, struct fault *fault)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof path, MINIMAL_PRIVATE "/%s", name);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return fault_set(fault, "make /etc/%s", name);
+	close(fd);
+	return 0;
+}
 
 static int write_etc(const char *name, const char *text, const char *end, struct fault *fault)
 {
@@ -42,38 +56,22 @@ static int write_etc(const char *name, const char *text, const char *end, struct
 	bool whole;
 
 	snprintf(path, sizeof path, MINIMAL_PRIVATE "/%s", name);
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0)
-		return fault_set(fault, "make /etc/%s", name);
+		return fault_set(fault, "open /etc/%s", name);
 	whole = write(fd, text, strlen(text)) == (ssize_t)strlen(text) && write(fd, end, strlen(end)) == (ssize_t)strlen(end);
 	close(fd);
 	return whole ? 0 : fault_set(fault, "write /etc/%s", name);
 }
 
-int root_prepare(const struct request *request, struct fault *fault)
-{
-	char options[96];
-	unsigned long long bytes = request->shm_bytes + ETC_BYTES;
-
-	snprintf(options, sizeof options, "mode=0755,size=%llu,nr_inodes=%llu", bytes, bytes / PAGE_BYTES + SPARE_INODES);
-	if (mount("tmpfs", MINIMAL_PRIVATE, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options))
-		return fault_set(fault, "mount the private tmpfs");
-	if (write_etc("hostname", request->hostname, "\n", fault) || write_etc("hosts", request->hosts, "", fault) ||
-	    write_etc("resolv.conf", request->resolv_conf, "", fault))
-		return -1;
-	if (mkdir(MINIMAL_PRIVATE "/shm", 0777) || chmod(MINIMAL_PRIVATE "/shm", 01777))
-		return fault_set(fault, "make /dev/shm");
-	return 0;
-}
-
-static int bind_etc(int root, const char *name, struct fault *fault)
+static int bind_etc(int root, const char *name, uint32_t owner, struct fault *fault)
 {
 	char source[64], target[64];
 	int place, tree, result = -1;
 
 	snprintf(source, sizeof source, MINIMAL_PRIVATE "/%s", name);
 	snprintf(target, sizeof target, "etc/%s", name);
-	place = place_file(root, "etc", name);
+	place = place_file(root, "etc", name, owner);
 	if (place < 0)
 		return fault_set(fault, "place of /%s", target);
 	tree = open_tree(AT_FDCWD, source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
@@ -85,20 +83,6 @@ static int bind_etc(int root, const char *name, struct fault *fault)
 		close(tree);
 	close(place);
 	return result;
-}
-
-/*
- * Mounts on a directory of the image: `place_dir` says that it is one and no link, and nobody else can change the image yet.
- * `source` is a type, or with MS_BIND a directory of the minimal namespace.
- */
-static int mount_over(int root, const char *source, const char *name, unsigned long flags, struct fault *fault)
-{
-	int place = place_dir(root, name);
-
-	if (place < 0)
-		return fault_set(fault, "place of /%s", name);
-	close(place);
-	return mount(source, name, source, flags, NULL) ? fault_set(fault, "mount /%s", name) : 0;
 }
 
 static int bind_over(const char *source, const char *target, struct fault *fault)
@@ -137,15 +121,15 @@ static int mask_all(struct fault *fault)
 	return 0;
 }
 
-static int mount_dev(int root, struct fault *fault)
+static int prepare_dev(struct fault *fault)
 {
 	const unsigned long quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC;
 
-	if (mount_over(root, "/dev", "dev", MS_BIND, fault))
-		return -1;
+	if (mount("/dev", "dev", NULL, MS_BIND, NULL))
+		return fault_set(fault, "mount /dev");
 	if (mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"))
 		return fault_set(fault, "mount /dev/pts");
-	if (mount(MINIMAL_PRIVATE "/shm", "dev/shm", NULL, MS_BIND, NULL))
+	if (mount("shm", "dev/shm", NULL, MS_BIND, NULL))
 		return fault_set(fault, "mount /dev/shm");
 	/* A kernel may be built without message queues. */
 	if (mount("mqueue", "dev/mqueue", "mqueue", quiet, NULL) && errno != ENODEV)
@@ -153,37 +137,81 @@ static int mount_dev(int root, struct fault *fault)
 	return 0;
 }
 
-static int mount_all(int root, struct fault *fault)
+static int prepare_trees(struct fault *fault)
 {
 	const unsigned long quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC;
 
-	/* First, while the image's links have nothing but the image to lead to. */
-	for (size_t at = 0; at < sizeof ETC_FILES / sizeof *ETC_FILES; at++)
-		if (bind_etc(root, ETC_FILES[at], fault))
-			return -1;
-	if (mount_over(root, "proc", "proc", quiet, fault) || mount_over(root, "/sys", "sys", MS_BIND | MS_REC, fault) ||
-	    mask_all(fault))
-		return -1;
-	return mount_dev(root, fault);
+	for (size_t at = 0; at < sizeof TREES / sizeof *TREES; at++)
+		if (mkdir(TREES[at], 0755))
+			return fault_set(fault, "make a place for /%s", TREES[at]);
+	if (mount("proc", "proc", "proc", quiet, NULL))
+		return fault_set(fault, "mount /proc");
+	if (mount("/sys", "sys", NULL, MS_BIND | MS_REC, NULL))
+		return fault_set(fault, "mount /sys");
+	return mask_all(fault) ? -1 : prepare_dev(fault);
 }
 
-int root_enter(struct fault *fault)
+int root_prepare(uint64_t shm_bytes, struct fault *fault)
 {
-	int root;
+	char options[96];
+	unsigned long long bytes = shm_bytes + ETC_BYTES;
 
-	if (chdir(MINIMAL_NEW_ROOT))
-		return fault_set(fault, "enter the new root");
-	root = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (root < 0)
-		return fault_set(fault, "open the new root");
-	if (mount_all(root, fault))
+	snprintf(options, sizeof options, "mode=0755,size=%llu,nr_inodes=%llu", bytes, bytes / PAGE_BYTES + SPARE_INODES);
+	if (mount("tmpfs", MINIMAL_PRIVATE, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options))
+		return fault_set(fault, "mount the private tmpfs");
+	if (chdir(MINIMAL_PRIVATE))
+		return fault_set(fault, "enter the private tmpfs");
+	for (size_t at = 0; at < sizeof ETC_FILES / sizeof *ETC_FILES; at++)
+		if (make_etc(ETC_FILES[at], fault))
+			return -1;
+	if (mkdir("shm", 0777) || chmod("shm", 01777))
+		return fault_set(fault, "make /dev/shm");
+	if (prepare_trees(fault))
 		return -1;
-	close(root);
+	return chdir("/") ? fault_set(fault, "leave the private tmpfs") : 0;
+}
+
+/* On a directory of the image that is one and no link; nobody else can change the image yet. */
+static int attach_tree(int root, const char *name, uint32_t owner, struct fault *fault)
+{
+	char source[64];
+	int place = place_dir(root, name, owner);
+	int result;
+
+	if (place < 0)
+		return fault_set(fault, "place of /%s", name);
+	snprintf(source, sizeof source, MINIMAL_PRIVATE "/%s", name);
+	result = move_mount(AT_FDCWD, source, place, "", MOVE_MOUNT_T_EMPTY_PATH);
+	close(place);
+	return result ? fault_set(fault, "mount /%s", name) : 0;
+}
+
+/* First the files: while the image's links have nothing but the image to lead to. */
+static int attach_all(int root, uint32_t owner, struct fault *fault)
+{
+	for (size_t at = 0; at < sizeof ETC_FILES / sizeof *ETC_FILES; at++)
+		if (bind_etc(root, ETC_FILES[at], owner, fault))
+			return -1;
+	for (size_t at = 0; at < sizeof TREES / sizeof *TREES; at++)
+		if (attach_tree(root, TREES[at], owner, fault))
+			return -1;
+	return 0;
+}
+
+int root_assemble(const struct request *request, int overlay, struct fault *fault)
+{
+	if (write_etc("hostname", request->hostname, "\n", fault) || write_etc("hosts", request->hosts, "", fault) ||
+	    write_etc("resolv.conf", request->resolv_conf, "", fault))
+		return -1;
+	if (move_mount(overlay, "", AT_FDCWD, MINIMAL_NEW_ROOT, MOVE_MOUNT_F_EMPTY_PATH))
+		return fault_set(fault, "move the root into the sandbox");
+	if (attach_all(overlay, request->uid_base, fault))
+		return -1;
 	/*
 	 * Not pivot_root: that looks at every process of the host. The minimal namespace stays hidden below the new root. No path
 	 * leads there (`..` of a root that is mounted on a root is itself), and it has nothing that is not in every sandbox.
 	 */
-	if (mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/"))
+	if (move_mount(overlay, "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH))
 		return fault_set(fault, "make it the root");
 	return 0;
 }

@@ -3,13 +3,17 @@
 
 #include "request.h"
 
-/* Makes the sandbox's one tmpfs: its /etc files and /dev/shm. Needs the id maps, not the new root. */
-int root_prepare(const struct request *request, struct fault *fault);
+/*
+ * The inside's part: a tmpfs of its own for /etc files and /dev/shm, and on it the trees that become /proc, /sys and /dev. Needs
+ * the id maps, and nothing of what is asked for.
+ */
+int root_prepare(uint64_t shm_bytes, struct fault *fault);
 
 /*
- * With the overlay at MINIMAL_NEW_ROOT: mounts everything on it and makes it the root. Paths of the image are resolved within
- * the image, whatever links it holds. No path leads to the minimal namespace afterwards.
+ * The host's part, in the mount namespace of the prepared sandbox: puts `overlay`, which is detached, and what was prepared
+ * together and makes it the root there. Paths of the image are resolved within the image, whatever links it holds. No path
+ * leads to the minimal namespace afterwards.
  */
-int root_enter(struct fault *fault);
+int root_assemble(const struct request *request, int overlay, struct fault *fault);
 
 #endif

@@ -18,8 +18,9 @@ struct slot {
 	uint32_t tag;
 	/* NO_WORKER: it died. */
 	int worker;
-	bool child_gone;
-	int child_status;
+	/* The child that was collected, 0 for none. */
+	pid_t gone;
+	int status;
 };
 
 struct slots {
@@ -74,6 +75,11 @@ static struct job *job_of(const struct slots *slots, const struct slot *slot)
 	return &slots->jobs[slot - slots->slot];
 }
 
+static bool child_is_gone(const struct slots *slots, const struct slot *slot)
+{
+	return slot->gone != 0 && slot->gone == job_of(slots, slot)->progress.child;
+}
+
 /*
  * Agents are born where their parent lives: the cradle moves once into the cgroups that agents belong to instead of moving
  * each of them, which would stop every fork of the node for a moment.
@@ -115,9 +121,9 @@ static bool note_death(struct slots *slots, pid_t pid, int status)
 		return true;
 	}
 	for (struct slot *slot = slots->slot; slot < slots->slot + MAX_JOBS; slot++)
-		if (slot->used && !slot->child_gone && job_of(slots, slot)->progress.child == pid) {
-			slot->child_gone = true;
-			slot->child_status = status;
+		if (slot->used && job_of(slots, slot)->progress.child == pid) {
+			slot->gone = pid;
+			slot->status = status;
 			return true;
 		}
 	return false;
@@ -161,7 +167,6 @@ static struct slot *take(struct slots *slots, uint32_t tag)
 	while (slot->used)
 		slot++;
 	memset(&job_of(slots, slot)->progress, 0, sizeof(struct progress));
-	job_of(slots, slot)->undo = false;
 	*slot = (struct slot){ .used = true, .tag = tag, .worker = NO_WORKER };
 	slots->used++;
 	return slot;
@@ -175,18 +180,34 @@ static void give_back(struct slots *slots, struct slot *slot)
 	slots->used--;
 }
 
-void slots_create(struct slots *slots, uint32_t tag, const uint8_t *fields, size_t length)
+static void begin(struct slots *slots, uint32_t tag, enum task task, const uint8_t *fields, size_t length)
 {
 	struct slot *slot = take(slots, tag);
 	struct job *job = job_of(slots, slot);
 	struct fault fault;
 
+	job->task = task;
 	memcpy(job->fields, fields, length);
-	if (request_parse(job->fields, length, &job->request, &fault) || move_home(slots, &job->request, &fault) ||
-	    start(slots, slot, &fault)) {
+	if (request_parse(job->fields, length, task == TASK_BLANK ? FOR_BLANK : FOR_CREATE, &job->request, &fault) ||
+	    move_home(slots, &job->request, &fault) || start(slots, slot, &fault)) {
 		wire_send_failed(slots->link, tag, &fault);
 		give_back(slots, slot);
 	}
+}
+
+void slots_create(struct slots *slots, uint32_t tag, const uint8_t *fields, size_t length)
+{
+	begin(slots, tag, TASK_CREATE, fields, length);
+}
+
+void slots_blank(struct slots *slots, uint32_t tag, const uint8_t *fields, size_t length)
+{
+	begin(slots, tag, TASK_BLANK, fields, length);
+}
+
+void slots_drop(struct slots *slots, uint32_t uid_base)
+{
+	pool_drop(slots->pool, uid_base);
 }
 
 void slots_cancel(struct slots *slots, uint32_t tag)
@@ -203,6 +224,16 @@ void slots_cancel_all(struct slots *slots)
 			atomic_store(&job_of(slots, slot)->progress.cancelled, true);
 }
 
+/* A blank that was used, or could not be, is kept no more; one that was made is, unless it is dead already. */
+static void note_blank(struct slots *slots, const struct slot *slot)
+{
+	const struct job *job = job_of(slots, slot);
+	bool kept = job->task == TASK_BLANK && job->progress.fault.error == 0 && !child_is_gone(slots, slot);
+
+	if (slot->worker != NO_WORKER && job->task != TASK_UNDO)
+		pool_note(slots->pool, slot->worker, job->request.uid_base, kept ? job->progress.child : 0);
+}
+
 /*
  * A success is told at once, a failure when its child is collected. A death of a child that no slot knows is therefore always
  * that of an agent that the peer knows.
@@ -210,16 +241,17 @@ void slots_cancel_all(struct slots *slots)
 static void answer(struct slots *slots, struct slot *slot)
 {
 	const struct progress *progress = &job_of(slots, slot)->progress;
-	bool failed = progress->fault.error != 0;
+	bool failed = progress->fault.error != 0, gone = child_is_gone(slots, slot);
 
-	if (failed && progress->child != 0 && !slot->child_gone)
+	if (failed && progress->child != 0 && !gone)
 		return;
+	note_blank(slots, slot);
 	if (failed)
 		wire_send_failed(slots->link, slot->tag, &progress->fault);
 	else
 		wire_send_created(slots->link, slot->tag, progress->child);
-	if (!failed && slot->child_gone)
-		wire_send_exit(slots->link, progress->child, slot->child_status);
+	if (!failed && gone)
+		wire_send_exit(slots->link, progress->child, slot->status);
 	give_back(slots, slot);
 }
 
@@ -229,13 +261,13 @@ static void rescue(struct slots *slots, struct slot *slot)
 	struct job *job = job_of(slots, slot);
 	struct fault ignored;
 
-	if (job->progress.child != 0 && !slot->child_gone) {
+	if (job->progress.child != 0 && !child_is_gone(slots, slot)) {
 		kill(job->progress.child, SIGKILL);
 		return;
 	}
 	errno = ECHILD;
 	fault_set(&job->progress.fault, "the worker died");
-	job->undo = true;
+	job->task = TASK_UNDO;
 	/* When not even a fork is possible, the next death or bell tries again. */
 	start(slots, slot, &ignored);
 }

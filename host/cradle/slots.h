@@ -15,8 +15,12 @@ void slots_free(struct slots *slots);
 bool slots_full(const struct slots *slots);
 bool slots_empty(const struct slots *slots);
 
-/* Gives a CREATE to a worker. `frame` is copied. Whatever goes wrong is answered under `tag`. */
+/* Gives a CREATE, or a BLANK, to a worker. `fields` is copied. Whatever goes wrong is answered under `tag`. */
 void slots_create(struct slots *slots, uint32_t tag, const uint8_t *fields, size_t length);
+void slots_blank(struct slots *slots, uint32_t tag, const uint8_t *fields, size_t length);
+
+/* Ends the blank of these ids. No effect when there is none. */
+void slots_drop(struct slots *slots, uint32_t uid_base);
 
 /* Asks the worker of `tag` to give up. No effect once it is done. */
 void slots_cancel(struct slots *slots, uint32_t tag);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import fc from "fast-check";
-import { type CradleRequest, encodeCancel, encodeCreate, ReplyReader } from "./wire.ts";
+import { type CradleRequest, encodeBlank, encodeCancel, encodeCreate, encodeDrop, ReplyReader } from "./wire.ts";
 
 const REQUEST: CradleRequest = {
   id: "a",
@@ -36,6 +36,13 @@ describe("requests", () => {
     assert.equal(frame.readUInt16LE(4), 1);
     assert.equal(frame.readUInt32LE(8), 7);
     assert.deepEqual([...encodeCancel(9)], [8, 0, 0, 0, 2, 0, 0, 0, 9, 0, 0, 0]);
+  });
+
+  test("a blank's frame has what of the create's is known ahead", () => {
+    const frame = encodeBlank(8, REQUEST);
+    assert.deepEqual([frame.readUInt16LE(4), frame.readUInt32LE(8)], [3, 8]);
+    assert.ok(encodeCreate(7, REQUEST).includes(frame.subarray(12)));
+    assert.deepEqual([...encodeDrop(65_536)], [8, 0, 0, 0, 4, 0, 0, 0, 0, 0, 1, 0]);
   });
 
   test("each text ends with NUL, and a cgroup's writes follow it", () => {

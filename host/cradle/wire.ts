@@ -24,6 +24,9 @@ export interface CradleRequest {
   readonly shmBytes: number;
 }
 
+/** What a blank is made of: the part of a request that is known before anybody asks. */
+export type BlankRequest = Pick<CradleRequest, "uidBase" | "socketPath" | "agentCgroups" | "shmBytes">;
+
 /** A cgroup to make. */
 export interface CradleCgroup {
   readonly dir: string;
@@ -40,13 +43,13 @@ export type CradleReply =
   | { readonly type: "exit"; readonly pid: number; readonly status: number };
 
 /** The version that both sides must speak. */
-export const PROTOCOL_VERSION = 1;
+export const PROTOCOL_VERSION = 2;
 
 const LENGTH_BYTES = 4;
 const HEADER_BYTES = 8;
 /** Longest body of a frame, either way. */
 const MAX_BODY_BYTES = 65_536;
-const MESSAGE = { create: 1, cancel: 2, hello: 64, created: 65, failed: 66, exit: 67 } as const;
+const MESSAGE = { create: 1, cancel: 2, blank: 3, drop: 4, hello: 64, created: 65, failed: 66, exit: 67 } as const;
 const FIELD = {
   id: 1,
   uidBase: 2,
@@ -70,21 +73,28 @@ export function encodeCreate(tag: number, request: CradleRequest): Buffer {
   const texts = (field: number, values: readonly string[]) => values.map((value) => text(field, value));
   const body = Buffer.concat([
     text(FIELD.id, request.id),
-    uint32(FIELD.uidBase, request.uidBase),
     ...texts(FIELD.layer, request.layers),
     text(FIELD.upperDir, request.upperDir),
     text(FIELD.workDir, request.workDir),
     text(FIELD.hostname, request.hostname),
     text(FIELD.hosts, request.hosts),
     text(FIELD.resolvConf, request.resolvConf),
-    text(FIELD.socketPath, request.socketPath),
     ...texts(FIELD.argument, request.agentArgs),
     ...request.cgroups.flatMap(cgroupFields),
-    ...texts(FIELD.agentCgroup, request.agentCgroups ?? []),
-    uint64(FIELD.shmBytes, request.shmBytes),
+    ...blankFields(request),
   ]);
   if (body.length > MAX_BODY_BYTES) throw tooLarge(body.length);
   return frame(MESSAGE.create, tag, body);
+}
+
+/** A BLANK frame. Throws as `encodeCreate` does. */
+export function encodeBlank(tag: number, request: BlankRequest): Buffer {
+  return frame(MESSAGE.blank, tag, Buffer.concat(blankFields(request)));
+}
+
+/** Ends the blank of these ids. It has no answer. */
+export function encodeDrop(uidBase: number): Buffer {
+  return frame(MESSAGE.drop, uidBase, Buffer.alloc(0));
 }
 
 /** Takes the create of this tag back; its answer comes all the same. */
@@ -136,6 +146,15 @@ function decodeReply(frame: Buffer): CradleReply {
     default:
       throw new Error(`the cradle sent a message of type ${type}`);
   }
+}
+
+function blankFields(request: BlankRequest): readonly Buffer[] {
+  return [
+    uint32(FIELD.uidBase, request.uidBase),
+    text(FIELD.socketPath, request.socketPath),
+    ...(request.agentCgroups ?? []).map((dir) => text(FIELD.agentCgroup, dir)),
+    uint64(FIELD.shmBytes, request.shmBytes),
+  ];
 }
 
 function cgroupFields(cgroup: CradleCgroup): readonly Buffer[] {

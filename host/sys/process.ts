@@ -1,5 +1,9 @@
 import { readFileSync } from "node:fs";
+import { uptime } from "node:os";
 import { hasCode } from "#core/errors.ts";
+
+/** What the kernel tells user space, whatever it counts itself. */
+const TICKS_PER_S = 100;
 
 /**
  * When a process started, in clock ticks since boot: with the pid it names a process for good. `undefined` when there is
@@ -11,6 +15,11 @@ export function processStartTicks(pid: number): number | undefined {
   const fields = stat?.slice(stat.lastIndexOf(")") + 2).split(" ");
   if (fields === undefined || fields[0] === "Z" || fields[0] === "X") return undefined;
   return Number(fields[19]);
+}
+
+/** Now, in the units of `processStartTicks`. */
+export function bootTicks(): number {
+  return Math.round(uptime() * TICKS_PER_S);
 }
 
 function readStat(pid: number): string | undefined {

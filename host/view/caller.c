@@ -80,7 +80,7 @@ static void read_record(const struct node *node, struct sandbox *sandbox)
 	sandbox->started_us = boot_us();
 	snprintf(path, sizeof path, "%s/agent.json", sandbox->id);
 	if (read_text(node->sandboxes, path, record, sizeof record) == 0) {
-		value = value_of(record, "startTicks");
+		value = value_of(record, "createdTicks");
 		if (value != NULL)
 			sandbox->started_us = strtoull(value, NULL, 10) * 1000000 / (uint64_t)sysconf(_SC_CLK_TCK);
 		value = value_of(record, "processors");

@@ -76,7 +76,7 @@ for (const binary of ["dsec-view", "dsec-view-asan"]) {
     });
 
     test("what the node wrote down about a sandbox decides which processors it sees, and since when it runs", async () => {
-      const record = { pid: 1, startTicks: 100, cpus: 3, processors: "1,3-4" };
+      const record = { pid: 1, startTicks: 1, createdTicks: 100, cpus: 3, processors: "1,3-4" };
       writeFileSync(join(root, "sandboxes", ID, "agent.json"), JSON.stringify(record));
       assert.equal(await read("cat online"), "1,3-4\n");
       assert.equal(await read("grep -o '^cpu[0-9]*' stat | tr '\\n' ' '"), "cpu cpu1 cpu3 cpu4 ");
@@ -92,7 +92,7 @@ for (const binary of ["dsec-view", "dsec-view-asan"]) {
         "{",
         '{"processors":"9-2"}',
         '{"processors":"0-99999"}',
-        '{"processors":"x","startTicks":-1}',
+        '{"processors":"x","createdTicks":-1}',
       ];
       for (const record of [...records, `{"processors":"${"0,".repeat(4000)}"}`]) {
         writeFileSync(file, record);

@@ -92,12 +92,14 @@ export class ContainerRig implements BackendRig {
 }
 
 /** Small enough for tests. */
-const TEST_CONFIG: ContainerConfig = {
+/** Settings of a node of tests; a test changes what it is about. */
+export const TEST_CONFIG: ContainerConfig = {
   firstUid: 0x0800_0000,
   volumeSize: 1024,
   shmSize: 16,
   ownView: true,
   spreadProcessors: true,
+  blanks: 0,
 };
 
 /** Makes a rig; `.build/` must hold the launcher and the agent. */

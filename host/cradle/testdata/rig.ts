@@ -15,7 +15,7 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { text } from "node:stream/consumers";
-import { type Cradle, type CradleCgroup, type CradleRequest, startCradle } from "../client.ts";
+import { type BlankRequest, type Cradle, type CradleCgroup, type CradleRequest, startCradle } from "../client.ts";
 
 const SOURCES = resolve(import.meta.dirname, "..");
 const BUILD = resolve(SOURCES, "../../.build");
@@ -30,6 +30,8 @@ export interface Rig extends Disposable {
   start(options?: { readonly overlayMode?: "fd" | "paths"; readonly binary?: string }): Promise<Cradle>;
   /** A request that works, with its directories made. */
   request(id: string, changes?: Partial<CradleRequest>): CradleRequest;
+  /** The blank for such a request: at another socket. */
+  blank(request: CradleRequest): BlankRequest;
   /** One cgroup in each hierarchy of this machine. */
   cgroups(id: string): readonly CradleCgroup[];
   /** Mounts one more layer made of these files: a string is a file, `->x` a link, `/` a directory. */
@@ -63,6 +65,7 @@ export function makeRig(): Rig {
         ...(options.overlayMode === undefined ? {} : { overlayMode: options.overlayMode }),
       }),
     request: (id, changes) => ({ ...makeRequest(dir, layers, id), ...changes }),
+    blank: ({ uidBase, shmBytes }) => ({ uidBase, shmBytes, socketPath: join(dir, `blank-${uidBase}.sock`) }),
     cgroups: (id) => roots.map((root) => ({ dir: join(root, id), writes: limitsOf(root), handOver: true })),
     layer: (label, files) => layer(label, (tree) => writeFiles(tree, files)),
     [Symbol.dispose]: () => {

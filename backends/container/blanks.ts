@@ -1,0 +1,163 @@
+import { mkdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import type { GuestLink } from "#core/guest.ts";
+import { connectUnix } from "#guest/protocol/connect.ts";
+import type { BlankRequest } from "#host/cradle/client.ts";
+import { processStartTicks } from "#host/sys/process.ts";
+import type { AgentProcess } from "./handle.ts";
+
+/** A sandbox before it has an environment: its agent answers already. */
+export interface Blank {
+  readonly agent: AgentProcess;
+  readonly link: GuestLink;
+}
+
+/** What blanks are made with. */
+export interface BlanksOptions {
+  /** Holds the sockets of blanks; nobody else's. */
+  readonly dir: string;
+  /** The part of a slot's request that is known before anybody asks, but for the socket. */
+  readonly request: (slot: number) => Omit<BlankRequest, "socketPath">;
+  readonly launcher: {
+    blank(request: BlankRequest, signal: AbortSignal): Promise<{ readonly pid: number }>;
+    drop(uidBase: number): void;
+  };
+  /** Blanks at once. */
+  readonly most: number;
+  /** Creates under way from which on no blank is begun: the machine has enough to do. */
+  readonly busyAt: number;
+  readonly log: (line: string) => void;
+}
+
+/** A blank that takes longer is given up. */
+const MAKE_LIMIT_MS = 15_000;
+/** Blanks whose slots are given away already and that were not taken yet. */
+const SPARE = 4;
+
+//   wanted ─► making ─► ready ─► taken: it is the sandbox of a create from then on
+//                 │        │
+//                 └────────┴──► gone: not wanted any more, failed or dead
+
+/**
+ * Blanks of one node, each for the one slot whose user ids it has. They are made one after the other while few creates are under
+ * way, are used once, and end with the launcher: a node that is killed leaves none.
+ */
+export class Blanks implements Disposable {
+  readonly #options: BlanksOptions;
+  readonly #ready = new Map<number, Blank>();
+  readonly #closing = new AbortController();
+  #wanted: readonly number[] = [];
+  #making: { readonly slot: number; readonly done: Promise<void> } | undefined;
+  readonly #creating = new Set<number>();
+
+  /** Removes what an earlier node left of its own. */
+  constructor(options: BlanksOptions) {
+    this.#options = options;
+    rmSync(options.dir, { recursive: true, force: true });
+    mkdirSync(options.dir, { recursive: true, mode: 0o700 });
+  }
+
+  /** First user ids of the blanks that are there, in the making, or being used up. */
+  get uidBases(): ReadonlySet<number> {
+    const slots = [
+      ...this.#ready.keys(),
+      ...this.#creating,
+      ...(this.#making === undefined ? [] : [this.#making.slot]),
+    ];
+    return new Set(slots.map((slot) => this.#options.request(slot).uidBase));
+  }
+
+  /** Says which slots are used next, in this order. A blank of another gives way when there are too many. */
+  expect(slots: readonly number[]): void {
+    this.#wanted = slots;
+    setImmediate(() => this.#refill());
+  }
+
+  /** Marks a create at this slot as under way until disposed. */
+  creating(slot: number): Disposable {
+    this.#creating.add(slot);
+    return {
+      [Symbol.dispose]: () => {
+        this.#creating.delete(slot);
+        // After the answer of that create.
+        setImmediate(() => this.#refill());
+      },
+    };
+  }
+
+  /** The blank of a slot, for the one create that uses it up. Waits for one in the making; undefined: there is none. */
+  async take(slot: number): Promise<Blank | undefined> {
+    this.#wanted = this.#wanted.filter((other) => other !== slot);
+    if (this.#making?.slot === slot) await this.#making.done;
+    const blank = this.#ready.get(slot);
+    this.#ready.delete(slot);
+    return blank;
+  }
+
+  [Symbol.dispose](): void {
+    this.#closing.abort();
+    this.#wanted = [];
+    for (const slot of this.#ready.keys()) this.#end(slot);
+  }
+
+  #refill(): void {
+    if (this.#making !== undefined || this.#creating.size >= this.#options.busyAt || this.#closing.signal.aborted)
+      return;
+    const slot = this.#wanted.find((wanted) => !this.#ready.has(wanted));
+    if (slot === undefined) return;
+    if (this.#ready.size >= this.#options.most + SPARE) this.#endUnwanted();
+    this.#making = { slot, done: this.#fill(slot) };
+  }
+
+  /** One whose slot went to a create that failed before it needed it, or needs it in a moment. */
+  #endUnwanted(): void {
+    const unwanted = [...this.#ready.keys()].find((slot) => !this.#wanted.includes(slot));
+    if (unwanted !== undefined) this.#end(unwanted);
+  }
+
+  async #fill(slot: number): Promise<void> {
+    try {
+      const blank = await this.#make(slot);
+      this.#ready.set(slot, blank);
+      void blank.link.closed.then(() => {
+        if (this.#ready.get(slot) === blank) this.#end(slot);
+      });
+    } catch (error) {
+      // Creates go without; if they fail too, they say why.
+      this.#wanted = [];
+      if (!this.#closing.signal.aborted) this.#options.log(`a blank could not be made: ${String(error)}`);
+    }
+    this.#making = undefined;
+    this.#refill();
+  }
+
+  async #make(slot: number): Promise<Blank> {
+    const { launcher, request } = this.#options;
+    const socketPath = this.#socketPath(slot);
+    const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(MAKE_LIMIT_MS)]);
+    rmSync(socketPath, { force: true });
+    const { pid } = await launcher.blank({ ...request(slot), socketPath }, signal);
+    try {
+      const link = await connectUnix(socketPath, signal);
+      const startTicks = processStartTicks(pid);
+      if (startTicks !== undefined) return { agent: { pid, startTicks }, link };
+      link.close();
+      throw new Error(`its agent ${pid} is dead`);
+    } catch (error) {
+      launcher.drop(request(slot).uidBase);
+      throw error;
+    }
+  }
+
+  #end(slot: number): void {
+    const { launcher, request } = this.#options;
+    this.#ready.get(slot)?.link.close();
+    this.#ready.delete(slot);
+    launcher.drop(request(slot).uidBase);
+    rmSync(this.#socketPath(slot), { force: true });
+  }
+
+  #socketPath(slot: number): string {
+    return join(this.#options.dir, `${slot}.sock`);
+  }
+}
