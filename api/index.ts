@@ -1,6 +1,14 @@
 export { ArtifactList, ArtifactName, ArtifactView, BuildEvent, BuildRequest, ImportQuery } from "./artifacts.ts";
 export { AttachEvent, AttachQuery, AttachRequest, INPUT_WINDOW_BYTES } from "./attach.ts";
 export {
+  CreateManyEvent,
+  CreateManyRequest,
+  RemoveManyEvent,
+  RemoveManyQuery,
+  RunManyEvent,
+  RunManyRequest,
+} from "./batches.ts";
+export {
   CommandList,
   CommandQuery,
   CommandReply,

@@ -2,6 +2,14 @@ import { type Static, type TObject, type TSchema, Type } from "typebox";
 import { ArtifactList, ArtifactView, BuildEvent, BuildRequest, ImportQuery } from "./artifacts.ts";
 import { AttachQuery } from "./attach.ts";
 import {
+  CreateManyEvent,
+  CreateManyRequest,
+  RemoveManyEvent,
+  RemoveManyQuery,
+  RunManyEvent,
+  RunManyRequest,
+} from "./batches.ts";
+import {
   CommandList,
   CommandQuery,
   CommandReply,
@@ -118,6 +126,36 @@ export const OPERATIONS = {
     summary: "Remove it, in any state and more than once; answers when nothing of it is left.",
     status: 204,
   },
+  createMany: {
+    ...BASE,
+    method: "POST",
+    path: "/v1/sandboxes/batch",
+    summary: "Make many sandboxes; a line for each when it is ready, or why it is not.",
+    body: CreateManyRequest,
+    reply: { line: CreateManyEvent },
+    idempotencyKey: true,
+    streams: true,
+  },
+  removeMany: {
+    ...BASE,
+    method: "DELETE",
+    path: "/v1/sandboxes",
+    summary: "Remove the sandboxes with these labels; a line for each when nothing of it is left.",
+    query: RemoveManyQuery,
+    reply: { line: RemoveManyEvent },
+    streams: true,
+  },
+  runMany: {
+    ...BASE,
+    method: "POST",
+    path: "/v1/commands/batch",
+    summary: "Run a command in many sandboxes; a line for each at its end.",
+    body: RunManyRequest,
+    reply: { line: RunManyEvent },
+    idempotencyKey: true,
+    streams: true,
+  },
+
   sandboxUsage: { ...BASE, method: "GET", path: `${SANDBOX}/usage`, summary: "What it uses now.", reply: UsageView },
   followUsage: {
     ...BASE,

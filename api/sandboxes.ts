@@ -98,11 +98,14 @@ export const SandboxList = closed({
 });
 export type SandboxList = Static<typeof SandboxList>;
 
+/** Labels in a query: sandboxes that carry all of them are meant. */
+export const LabelFilter = Type.Array(Type.String({ pattern: "^[^=]+=[^]*$" }), {
+  description: "name=value; repeatable.",
+});
+
 /** Which sandboxes to list: those that carry every given label. */
 export const SandboxQuery = closed({
-  label: Type.Optional(
-    Type.Array(Type.String({ pattern: "^[^=]+=[^]*$" }), { description: "name=value; repeatable." }),
-  ),
+  label: Type.Optional(LabelFilter),
   limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),
   cursor: Type.Optional(Type.String({ maxLength: 128 })),
 });

@@ -24,13 +24,19 @@ export async function createSandbox(
   try {
     return await client.sandboxes.create(request, options);
   } catch (error) {
-    const missing = Object.hasOwn(DEFAULT_BASES, request.base) ? DEFAULT_BASES[request.base] : undefined;
-    if (!(error instanceof NotFoundError) || missing === undefined) throw error;
+    if (!(error instanceof NotFoundError) || !Object.hasOwn(DEFAULT_BASES, request.base)) throw error;
     // Something else may be what was not found, or somebody else has just built it: then the second try tells.
-    const known = await client.artifacts.list(options);
-    if (!known.some(({ name }) => name === request.base)) await buildBase(client, missing, io, options);
+    await ensureBase(client, request.base, io, options);
     return client.sandboxes.create(request, options);
   }
+}
+
+/** Builds a default base that nobody has built yet; leaves every other name to the create. */
+export async function ensureBase(client: Client, base: string, io: Io, options: CallOptions): Promise<void> {
+  const build = Object.hasOwn(DEFAULT_BASES, base) ? DEFAULT_BASES[base] : undefined;
+  if (build === undefined) return;
+  const known = await client.artifacts.list(options);
+  if (!known.some(({ name }) => name === base)) await buildBase(client, build, io, options);
 }
 
 async function buildBase(client: Client, build: BuildRequest, io: Io, options: CallOptions): Promise<void> {

@@ -41,7 +41,8 @@ export function lineOf(argv: readonly string[], options: { readonly shell?: bool
   return typeof line === "string" ? line : ["/bin/sh", "-c", line];
 }
 
-function resultJson(result: Result): Record<string, unknown> {
+/** A result as JSON shows it. */
+export function resultJson(result: Result): Record<string, unknown> {
   return {
     status: result.status,
     truncated: result.truncated,

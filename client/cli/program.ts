@@ -2,7 +2,7 @@ import { Command, CommanderError } from "commander";
 import { CliError } from "./cli-error.ts";
 import type { CliContext } from "./io.ts";
 import { specOptions } from "./spec-options.ts";
-import { pair, timeMs } from "./units.ts";
+import { pair, timeMs, whole } from "./units.ts";
 
 /** As many as the server takes for one command; the parser's stack has room for little more. */
 const MAX_WORDS = 100_000;
@@ -78,15 +78,20 @@ function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finis
       const { run } = await import("./commands/run.ts");
       finish(await run(contextOf(parts, command), words, options));
     });
-  specOptions(subcommand(program, "create", "make a sandbox and print its id")).action(
-    async (options, command: Command) => {
-      const { create } = await import("./commands/create.ts");
-      finish(await create(contextOf(parts, command), options));
-    },
-  );
+  specOptions(subcommand(program, "create", "make a sandbox and print its id"))
+    .option("--count <number>", "make so many, and print each id as it is ready", whole("--count"))
+    .option("--concurrency <number>", "how many at a time, with --count", whole("--concurrency"))
+    .action(async (options, command: Command) => {
+      const context = contextOf(parts, command);
+      if (options.count === undefined) needs(options, "concurrency", "count");
+      if (options.count === undefined) finish(await (await import("./commands/create.ts")).create(context, options));
+      else finish(await (await import("./commands/create-many.ts")).createMany(context, options));
+    });
   subcommand(program, "exec", "run a command in a sandbox")
-    .argument("<id>", "sandbox")
-    .argument("<command...>", "program and arguments")
+    .argument("<id>", "sandbox; none with --label")
+    .argument("[command...]", "program and arguments")
+    .option("--label <name=value>", "in every sandbox with the label (may be given again)", pair("--label"))
+    .option("--concurrency <number>", "how many at a time, with --label", whole("--concurrency"))
     .option("--shell", "the words are a line for the sandbox's /bin/sh")
     .option("-d, --detach", "print the command's id and leave it running")
     .option("-e, --env <name=value>", "environment (may be given again)", pair("--env"))
@@ -96,6 +101,12 @@ function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finis
     .usage("[options] <id> -- <program> [argument...]")
     .passThroughOptions()
     .action(async (id: string, words: string[], options, command: Command) => {
+      const context = contextOf(parts, command);
+      if (options.label !== undefined) {
+        finish(await (await import("./commands/exec-many.ts")).execMany(context, [id, ...words], options));
+        return;
+      }
+      needs(options, "concurrency", "label");
       const { exec } = await import("./commands/exec.ts");
       const [first = ""] = words;
       if (first.startsWith("-") && first !== "--") {
@@ -105,9 +116,16 @@ function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finis
       }
       // Options end at the id, so what separates them from the command is still there.
       const line = first === "--" ? words.slice(1) : words;
-      finish(await exec(contextOf(parts, command), id, line, options));
+      if (line.length === 0) throw new CliError("InvalidArgument", "a command is missing", { hint: "dsec --help" });
+      finish(await exec(context, id, line, options));
     });
   addLookingCommands(program, parts, finish);
+}
+
+/** Refuses an option that means nothing without another one, which is absent. */
+function needs(options: Readonly<Record<string, unknown>>, name: string, other: string): void {
+  if (options[name] === undefined) return;
+  throw new CliError("InvalidArgument", `--${name} means nothing without --${other}`);
 }
 
 function addLookingCommands(program: Command, parts: ProgramParts, finish: Finish): void {
@@ -126,6 +144,7 @@ function addLookingCommands(program: Command, parts: ProgramParts, finish: Finis
   subcommand(program, "rm", "remove sandboxes")
     .argument("[id...]", "sandboxes")
     .option("--all", "every sandbox of the project")
+    .option("--label <name=value>", "every sandbox with the label (may be given again)", pair("--label"))
     .action(async (ids: string[], options, command: Command) => {
       const { rm } = await import("./commands/rm.ts");
       finish(await rm(contextOf(parts, command), ids, options));

@@ -22,6 +22,15 @@ export function positive(option: string): (text: string) => number {
   };
 }
 
+/** A whole number from 1 on. */
+export function whole(option: string): (text: string) => number {
+  return (text) => {
+    const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value >= 1 && Number.isSafeInteger(value))) throw wrong(option, text, "a whole number from 1 on");
+    return value;
+  };
+}
+
 /** `NAME=VALUE`, gathered over the times that an option is given. */
 export function pair(option: string): (text: string, earlier?: Record<string, string>) => Record<string, string> {
   return (text, earlier = {}) => {

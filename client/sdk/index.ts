@@ -42,6 +42,14 @@ export {
   type SandboxPath,
   type WriteOptions,
 } from "./files.ts";
+export type {
+  Created,
+  CreateManyOptions,
+  ManyOptions,
+  Ran,
+  Removed,
+  RunManyOptions,
+} from "./many.ts";
 export { NodeTransport, type NodeTransportOptions } from "./node-transport.ts";
 export type { OutputChunk, OutputOptions } from "./output.ts";
 export { Result } from "./result.ts";

@@ -2,8 +2,19 @@ import { randomUUID } from "node:crypto";
 import type { CreateSandbox, SandboxList, SandboxPatch, SandboxView } from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
 import { DsecError, TransportError } from "./errors.ts";
+import {
+  type Created,
+  type CreateManyOptions,
+  createMany,
+  type ManyOptions,
+  type Ran,
+  type Removed,
+  type RunManyOptions,
+  removeMany,
+  runMany,
+} from "./many.ts";
 import { sandboxPath } from "./paths.ts";
-import { Sandbox } from "./sandbox.ts";
+import { type CommandLine, Sandbox } from "./sandbox.ts";
 
 /** A create may have to fetch layers and wait for room. */
 const CREATE_TIMEOUT_MS = 120_000;
@@ -44,6 +55,21 @@ export class Sandboxes {
       if (options.idempotencyKey === undefined && outcomeUnknown(error, signal)) await this.#undo(request, key);
       throw error;
     }
+  }
+
+  /** Ids of all that carry the labels; who wants all of them must hear when some cannot be known. */
+  async #idsOf(
+    labels: Readonly<Record<string, string>>,
+    { signal, timeoutMs }: CallOptions,
+  ): Promise<readonly string[]> {
+    if (Object.keys(labels).length === 0) {
+      throw new DsecError("InvalidArgument", "no label is given", { hint: "name the sandboxes by their ids" });
+    }
+    const onUnreachable = (edges: readonly string[]) => {
+      throw new DsecError("Unavailable", `nodes that may have such sandboxes do not answer: ${edges.join(", ")}`);
+    };
+    const views = await Array.fromAsync(this.list({ labels, signal, timeoutMs, onUnreachable }));
+    return views.map(({ id }) => id);
   }
 
   #create(request: CreateSandbox, key: string, options: CallOptions): Promise<SandboxView> {
@@ -93,6 +119,27 @@ export class Sandboxes {
       cursor = page.cursor;
       if (cursor === undefined) return;
     }
+  }
+
+  /**
+   * Makes many, some at a time, and yields each as it is ready or has failed: one that fails or is slow concerns no other. Whoever
+   * stops before the end gets back what was yielded; the rest is taken back, unless it has keys to be found by.
+   */
+  createMany(count: number, request: CreateSandbox, options: CreateManyOptions = {}): AsyncGenerator<Created> {
+    return createMany(this, count, request, options);
+  }
+
+  /** Runs a command in many to its end, some at a time, and yields each as it is done. Any end of a command is a result. */
+  runMany(sandboxes: Iterable<Sandbox>, line: CommandLine, options: RunManyOptions = {}): AsyncGenerator<Ran> {
+    return runMany(sandboxes, line, options);
+  }
+
+  /** Removes those that carry every label, or those named, some at a time, and yields each as nothing of it is left. */
+  async *removeMany(
+    which: { readonly labels: Readonly<Record<string, string>> } | { readonly ids: Iterable<string> },
+    options: ManyOptions = {},
+  ): AsyncGenerator<Removed> {
+    yield* removeMany(this, "ids" in which ? which.ids : await this.#idsOf(which.labels, options), options);
   }
 
   /** Moves the time limits of a live sandbox. */

@@ -10,6 +10,7 @@ import type { Call, Handlers, Services } from "./handler.ts";
 import { parseJson } from "./json.ts";
 import { queryReader } from "./query.ts";
 import { artifactHandlers } from "./routes/artifacts.ts";
+import { batchHandlers } from "./routes/batches.ts";
 import { commandHandlers } from "./routes/commands.ts";
 import { fileHandlers } from "./routes/files.ts";
 import { sandboxHandlers } from "./routes/sandboxes.ts";
@@ -87,6 +88,7 @@ function handlersOf(services: Services): Handlers {
   return {
     ...systemHandlers(services),
     ...sandboxHandlers(services),
+    ...batchHandlers(services),
     ...usageHandlers(services),
     ...commandHandlers(services),
     ...fileHandlers(services),

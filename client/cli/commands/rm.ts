@@ -1,6 +1,7 @@
 import { CliError } from "../cli-error.ts";
 import { PLATFORM_FAILURE } from "../exit-status.ts";
 import { type CliContext, print } from "../io.ts";
+import { compact } from "../spec-options.ts";
 
 /** Sandboxes removed at the same time: enough to keep a node busy, not enough to flood it. */
 const CONCURRENCY = 16;
@@ -9,14 +10,15 @@ const CONCURRENCY = 16;
 export async function rm(
   context: CliContext,
   ids: readonly string[],
-  options: { readonly all?: boolean },
+  options: { readonly all?: boolean; readonly label?: Record<string, string> },
 ): Promise<number> {
-  if ((ids.length === 0) === (options.all !== true)) {
-    throw new CliError("InvalidArgument", "name the sandboxes to remove, or say --all");
+  const { all = false, label } = options;
+  if ([ids.length > 0, all, label !== undefined].filter(Boolean).length !== 1) {
+    throw new CliError("InvalidArgument", "name the sandboxes to remove, or say --all or --label");
   }
   const client = await context.connect({ start: false });
-  const pending =
-    options.all === true ? (await Array.fromAsync(client.sandboxes.list())).map((view) => view.id) : [...ids];
+  const meant = ids.length > 0 ? [] : await Array.fromAsync(client.sandboxes.list(compact({ labels: label })));
+  const pending = [...ids, ...meant.map((view) => view.id)];
   const results: { id: string; error?: string }[] = [];
   const worker = async () => {
     for (let id = pending.shift(); id !== undefined; id = pending.shift()) {

@@ -24,7 +24,7 @@ type Names =
 export function commandHandlers({ access }: Services): Pick<Handlers, Names> {
   return {
     async startCommand({ principal, params, query, body, idempotencyKey, scope }) {
-      const spec = specOf(body, idempotencyKey);
+      const spec = commandSpec(body, idempotencyKey);
       const { id, node } = await access.reach(principal, params.id ?? "", scope.signal);
       const wait = {
         waitMs: scope.withinDeadline(query.waitMs ?? 0),
@@ -81,7 +81,8 @@ export function commandHandlers({ access }: Services): Pick<Handlers, Names> {
   };
 }
 
-function specOf(body: StartCommand, idempotencyKey: string | undefined): CommandSpec {
+/** The command that a body asks for. Throws `InvalidArgument` by field. */
+export function commandSpec(body: StartCommand, idempotencyKey: string | undefined): CommandSpec {
   return {
     argv: argvOf(body),
     env: body.env ?? {},
@@ -109,7 +110,8 @@ function argvOf({ argv, shell }: StartCommand): CommandSpec["argv"] {
   return parsed;
 }
 
-function withShellHint(error: unknown): never {
+/** Throws the error of a start by shell line, saying what to do where there is no shell. */
+export function withShellHint(error: unknown): never {
   if (!(error instanceof SandboxError) || error.kind !== "CommandNotFound") throw error;
   throw new SandboxError("CommandNotFound", "the sandbox has no shell at /bin/sh", {
     cause: error,

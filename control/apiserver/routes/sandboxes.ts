@@ -2,6 +2,8 @@ import type { QueryOf } from "#api/index.ts";
 import { asSandboxError } from "#core/errors.ts";
 import type { EdgeId } from "#core/ids.ts";
 import type { Lifetime, SandboxInfo } from "#core/sandbox.ts";
+import type { Principal } from "../../iam/iam.ts";
+import type { Watcher } from "../../watcher/watcher.ts";
 import type { Handlers, Services } from "../handler.ts";
 import { sandboxView } from "../views.ts";
 
@@ -19,13 +21,7 @@ export function sandboxHandlers({ access, creator, watcher }: Services): Pick<Ha
     },
 
     async listSandboxes({ principal, query, scope: { signal } }) {
-      const labels = Object.fromEntries((query.label ?? []).map(splitLabel));
-      const filter = principal.role === "admin" ? { labels } : { labels, project: principal.project };
-      const answers = await Promise.all(
-        watcher.nodes().map(([edge, node]) => answerOf(edge, () => node.list(filter, signal))),
-      );
-      signal.throwIfAborted();
-      return page(answers, query);
+      return page(await answersOf(watcher, { principal, label: query.label ?? [], signal }), query);
     },
 
     async inspectSandbox({ principal, params, scope: { signal } }) {
@@ -51,9 +47,25 @@ export function sandboxHandlers({ access, creator, watcher }: Services): Pick<Ha
   };
 }
 
-type Answer =
+/** What one node has of the sandboxes asked for; undefined when it did not answer. */
+export type Answer =
   | { readonly edge: EdgeId; readonly sandboxes: readonly SandboxInfo[] }
   | { readonly edge: EdgeId; readonly sandboxes: undefined };
+
+/** Every node's sandboxes that the caller may see and that carry every label (`name=value`). */
+export async function answersOf(
+  watcher: Watcher,
+  asked: { readonly principal: Principal; readonly label: readonly string[]; readonly signal: AbortSignal },
+): Promise<readonly Answer[]> {
+  const { principal, signal } = asked;
+  const labels = Object.fromEntries(asked.label.map(splitLabel));
+  const filter = principal.role === "admin" ? { labels } : { labels, project: principal.project };
+  const answers = await Promise.all(
+    watcher.nodes().map(([edge, node]) => answerOf(edge, () => node.list(filter, signal))),
+  );
+  signal.throwIfAborted();
+  return answers;
+}
 
 async function answerOf(edge: EdgeId, ask: () => Promise<readonly SandboxInfo[]>): Promise<Answer> {
   try {

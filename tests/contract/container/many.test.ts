@@ -1,0 +1,4 @@
+import { manyContract } from "../many.ts";
+import { CONTAINER } from "./backend.ts";
+
+manyContract(CONTAINER);
