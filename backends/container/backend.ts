@@ -7,6 +7,7 @@ import type { EdgeId, SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
 import { connectUnix } from "#guest/protocol/connect.ts";
+import { loadSandboxProfile } from "#host/apparmor/apparmor.ts";
 import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
 import type { CradleRequest } from "#host/cradle/client.ts";
 import { networkOf, processIo } from "#host/sys/counters.ts";
@@ -64,6 +65,8 @@ async function openParts(options: ContainerOptions): Promise<Backend> {
   );
   if (volume.reason !== undefined) options.log(`disk limits are refused: ${volume.reason}`);
   const cgroups = opened.use(await openCgroups(options.edge));
+  const { profile, reason } = await loadSandboxProfile();
+  if (reason !== undefined) options.log(`AppArmor confines no sandbox: ${reason}`);
   await awaitEarlierLauncher(cgroups);
   const { binaries, config, log } = options;
   const view = config.ownView ? opened.use(await openView(viewOptions(options, cgroups, runDirs))).path : undefined;
@@ -79,7 +82,8 @@ async function openParts(options: ContainerOptions): Promise<Backend> {
       log,
     }),
   );
-  return new ContainerBackend(options, { volume, cgroups, launcher, runDirs, processors, blanks }, opened.move());
+  const parts = { volume, cgroups, launcher, runDirs, processors, blanks, profile };
+  return new ContainerBackend(options, parts, opened.move());
 }
 
 function viewOptions({ binaries, edge, runDir, log }: ContainerOptions, cgroups: Cgroups, runDirs: RunDirs) {
@@ -101,6 +105,8 @@ interface Parts {
   readonly runDirs: RunDirs;
   readonly processors: Processors;
   readonly blanks: Blanks;
+  /** AppArmor profile of what runs in sandboxes. */
+  readonly profile: string | undefined;
 }
 
 class ContainerBackend implements Backend {
@@ -249,7 +255,7 @@ class ContainerBackend implements Backend {
   }
 
   #request(spec: SandboxSpec, place: Place, layers: readonly string[], processors: string): CradleRequest {
-    const { cgroups, runDirs, volume } = this.#parts;
+    const { cgroups, profile, runDirs, volume } = this.#parts;
     const { config } = this.#options;
     const uid = uidBaseOf(place, config.firstUid);
     const prepared = {
@@ -258,6 +264,7 @@ class ContainerBackend implements Backend {
       cgroups: cgroups.plan(spec.id, limitsOf(spec)),
       agentCgroups: cgroups.agentDirs,
       socketPath: runDirs.socketPath(spec.id),
+      profile,
       processors: config.spreadProcessors ? processors : undefined,
     };
     return launchRequest(spec, place, prepared, config);

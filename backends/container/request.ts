@@ -27,6 +27,8 @@ export interface Prepared {
   readonly socketPath: string;
   /** Where commands start; `undefined`: anywhere. */
   readonly processors: string | undefined;
+  /** AppArmor profile of what runs in the sandbox. */
+  readonly profile: string | undefined;
 }
 
 /** The launcher's request for one sandbox. Pure. */
@@ -47,13 +49,17 @@ export function launchRequest(
     // The sandbox has its loopback only: a resolver would be asked in vain, and time out.
     resolvConf: "",
     socketPath: prepared.socketPath,
-    agentArgs: [...processorArgs(prepared.processors), ...rlimitArgs(spec.rlimits)],
+    agentArgs: [...processorArgs(prepared.processors), ...rlimitArgs(spec.rlimits), ...profileArgs(prepared.profile)],
     cgroups: prepared.cgroups,
   };
 }
 
 function processorArgs(processors: string | undefined): readonly string[] {
   return processors === undefined ? [] : [`--processors=${processors}`];
+}
+
+function profileArgs(profile: string | undefined): readonly string[] {
+  return profile === undefined ? [] : [`--apparmor=${profile}`];
 }
 
 function hostsFile(hostname: string): string {

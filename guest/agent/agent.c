@@ -289,7 +289,8 @@ static void prepare(struct agent *a) {
 
 int main(int argc, char **argv) {
 	if (options_parse(argc, argv, &agent.options) != 0) {
-		static const char usage[] = "usage: dsec-agent [--blank] [--cgroups=N] [--processors=LIST] [--rlimit=NAME:SOFT:HARD]...\n";
+		static const char usage[] = "usage: dsec-agent [--blank] [--cgroups=N] [--processors=LIST] [--apparmor=PROFILE] "
+					    "[--rlimit=NAME:SOFT:HARD]...\n";
 		ssize_t ignored = write(2, usage, sizeof usage - 1);
 		(void)ignored;
 		return 64;

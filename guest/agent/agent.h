@@ -38,6 +38,7 @@
 #define REPLY_ROOM 128u
 #define CGROUP_LIMIT 16
 #define RLIMIT_LIMIT 16
+#define PROFILE_LIMIT 64
 #define NEVER UINT64_MAX
 
 enum { STDOUT, STDERR, STREAMS };
@@ -141,6 +142,7 @@ struct rlimit_setting {
 struct options {
 	bool blank; /* what follows comes later, from the launcher */
 	int cgroups;
+	char profile[PROFILE_LIMIT + 1]; /* of AppArmor, for all but the agent; empty: none */
 	int rlimits;
 	struct rlimit_setting rlimit[RLIMIT_LIMIT];
 	/* What commands start on; none set: wherever the agent may run. */

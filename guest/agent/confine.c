@@ -1,7 +1,12 @@
-/* Giving up rights: limits by cgroup, the view of them, system calls, capabilities. Fails closed: the first error ends it. */
+/*
+ * Giving up rights: limits by cgroup, the view of them, system calls, capabilities, files by AppArmor. Fails closed: the first
+ * error ends it.
+ */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <sched.h>
+#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -54,6 +59,18 @@ static int drop_own(uint64_t mask) {
 	return syscall(SYS_capset, &header, data) != 0 ? errno : 0;
 }
 
+/* At once, not at the next exec: children read the sandbox's own files before they run anything. */
+static int enter_profile(const char *profile) {
+	if (profile[0] == 0) return 0;
+	char order[sizeof "changeprofile " + PROFILE_LIMIT];
+	int length = snprintf(order, sizeof order, "changeprofile %s", profile);
+	int fd = open("/proc/thread-self/attr/apparmor/current", O_WRONLY | O_CLOEXEC);
+	if (fd < 0) return errno;
+	int error = write(fd, order, (size_t)length) == length ? 0 : errno;
+	close(fd);
+	return error;
+}
+
 /*
  * A preference that children inherit and may change: the cgroups hold whatever they run on. So one that cannot be met (the
  * machine has lost these processors) is no reason to refuse.
@@ -68,5 +85,7 @@ int confine(const struct options *options) {
 	if (error == 0) error = seccomp_install();
 	if (error == 0) error = drop_bounding(kept_mask());
 	if (error == 0) error = drop_own(kept_mask());
+	/* Last: the profile knows only the capabilities that are left now. */
+	if (error == 0) error = enter_profile(options->profile);
 	return error;
 }

@@ -65,6 +65,14 @@ static bool take_processors(const char *text, cpu_set_t *processors) {
 	}
 }
 
+/* A copy: what a blank is filled from goes away. */
+static bool take_profile(const char *text, char profile[PROFILE_LIMIT + 1]) {
+	size_t length = strlen(text);
+	if (length == 0 || length > PROFILE_LIMIT) return false;
+	memcpy(profile, text, length + 1);
+	return true;
+}
+
 int options_parse(int argc, char **argv, struct options *options) {
 	for (int i = 1; i < argc; i++) {
 		const char *text = argv[i];
@@ -75,6 +83,8 @@ int options_parse(int argc, char **argv, struct options *options) {
 			options->cgroups = (int)count;
 		} else if (strcmp(text, "--blank") == 0) {
 			options->blank = true;
+		} else if (strncmp(text, "--apparmor=", 11) == 0) {
+			if (!take_profile(text + 11, options->profile)) return -1;
 		} else if (strncmp(text, "--rlimit=", 9) == 0) {
 			if (!take_rlimit(text + 9, options)) return -1;
 		} else if (strncmp(text, "--processors=", 13) == 0) {

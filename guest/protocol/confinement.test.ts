@@ -195,6 +195,8 @@ print("getpid", call(39 if x else 172))
         ["--rlimit=nofile:9:8"],
         ["--cgroups=99"],
         ["--cgroups="],
+        ["--apparmor="],
+        [`--apparmor=${"x".repeat(65)}`],
         ["--processors="],
         ["--processors=1-0"],
         ["--processors=0,"],
@@ -232,17 +234,22 @@ print("getpid", call(39 if x else 172))
       }
     });
 
-    test("a sandbox whose cgroup cannot be entered runs nothing", async () => {
-      await using agent = await TestAgent.start({ build, args: ["--cgroups=1"], open: ["/dev/full"] });
-      const link = await agent.connect();
-      await assert.rejects(shell(link, "true"), (error: unknown) => {
-        assert.ok(error instanceof Error && "details" in error);
-        assert.deepEqual(error.details, { stage: "confine", code: "ENOSPC" });
-        return true;
+    for (const [what, options, code] of [
+      ["cgroup", { args: ["--cgroups=1"], open: ["/dev/full"] }, "ENOSPC"],
+      ["AppArmor profile", { args: ["--apparmor=dsec-no-such-profile"] }, "ENOENT"],
+    ] as const) {
+      test(`a sandbox whose ${what} cannot be entered runs nothing`, async () => {
+        await using agent = await TestAgent.start({ build, ...options });
+        const link = await agent.connect();
+        await assert.rejects(shell(link, "true"), (error: unknown) => {
+          assert.ok(error instanceof Error && "details" in error);
+          assert.deepEqual(error.details, { stage: "confine", code });
+          return true;
+        });
+        await link.ping(5000);
+        link.close();
       });
-      await link.ping(5000);
-      link.close();
-    });
+    }
 
     test("a spawner that is killed or stopped is replaced, and no start is lost", async () => {
       await using agent = await TestAgent.start({ build });

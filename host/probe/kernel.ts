@@ -1,10 +1,12 @@
-import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { release, tmpdir } from "node:os";
 import { join } from "node:path";
+import { isAppArmorOn } from "#host/apparmor/apparmor.ts";
 import { openCgroups } from "#host/cgroup/cgroups.ts";
 import { ioctlNumber } from "#host/sys/ioctl.ts";
 import { libcFunction } from "#host/sys/libc.ts";
 import { type Finding, type Look, missing, partial, works } from "./fact.ts";
+import { findProgram } from "./tools.ts";
 
 /** Looks that need no mounts. */
 export function kernelLooks(): readonly Look[] {
@@ -41,15 +43,9 @@ export function kernelLooks(): readonly Look[] {
       look: lookAtSeccomp,
     },
     {
-      name: "landlock",
-      why: "second line of defence around files where AppArmor is not there",
-      how: "boot with landlock in the lsm= list",
-      look: () => works(`ABI ${landlockVersion(SYS_LANDLOCK_CREATE_RULESET, null, 0, LANDLOCK_VERSION)}`),
-    },
-    {
       name: "apparmor",
       why: "second line of defence around what a sandbox's root may touch",
-      how: "boot with apparmor=1 security=apparmor (Debian and Ubuntu do)",
+      how: "boot with apparmor=1 security=apparmor (Debian and Ubuntu do), and apt-get install apparmor",
       look: lookAtAppArmor,
     },
     {
@@ -78,15 +74,6 @@ function fileSystemLooks(): readonly Look[] {
     },
   ];
 }
-
-// The same number on x86-64 and arm64.
-const SYS_LANDLOCK_CREATE_RULESET = 444;
-const LANDLOCK_VERSION = 1;
-const landlockVersion = libcFunction<[number, null, number, number]>(
-  "syscall",
-  ["long", "buffer", "ulong", "int"],
-  "landlock_create_ruleset",
-);
 
 function lookAtKernel(): Finding {
   const [major = 0, minor = 0] = release().split(".").map(Number);
@@ -124,9 +111,10 @@ function lookAtFuse(): Finding {
 }
 
 function lookAtAppArmor(): Finding {
-  const file = "/sys/module/apparmor/parameters/enabled";
-  if (!existsSync(file)) return missing("this kernel was built without it");
-  return readFileSync(file, "utf8").trim() === "Y" ? works("enabled") : missing("built in, switched off");
+  if (!isAppArmorOn()) return missing("not in force in this kernel");
+  return findProgram("apparmor_parser") === undefined
+    ? partial("in force, but there is no apparmor_parser to load the profile of sandboxes with")
+    : works("in force, sandboxes get a profile");
 }
 
 const KVM_GET_API_VERSION = 0xae00;

@@ -29,7 +29,8 @@ export function toolLooks(path = process.env.PATH ?? ""): readonly Look[] {
   }));
 }
 
-function findProgram(name: string, path: string): string | undefined {
+/** Where a program is, in the search path or among the administrators' programs; `undefined` when it is nowhere. */
+export function findProgram(name: string, path = process.env.PATH ?? ""): string | undefined {
   for (const dir of [...path.split(delimiter).filter(Boolean), ...SYSTEM_DIRS]) {
     try {
       accessSync(join(dir, name), constants.X_OK);
