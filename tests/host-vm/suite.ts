@@ -11,6 +11,7 @@ const SET_UP_MS = 15 * MINUTE_MS;
 
 /** Tests of the tree that ask about the kernel of the host, as words of `./dsec test`. */
 const SUITES = [
+  "host/apparmor",
   "host/cgroup",
   "host/volume",
   "backends/container",
