@@ -17,6 +17,8 @@ const Characters = Type.Integer({ minimum: 1, maximum: 65_535 });
 export const TerminalSize = closed({ rows: Characters, cols: Characters });
 export type TerminalSize = Static<typeof TerminalSize>;
 
+const WaitFor = oneOf(["leader", "pipes"]);
+
 /** What to run: either `argv` or a `shell` line for the sandbox's `/bin/sh -c`, exactly one of them. */
 export const StartCommand = closed({
   argv: Type.Optional(Type.Array(TextOrBytes, { minItems: 1, maxItems: 100_000 })),
@@ -27,6 +29,9 @@ export const StartCommand = closed({
   stdin: Type.Optional(described(oneOf(["none", "pipe"]), "`none` unless said otherwise; `pipe` with a terminal.")),
   terminal: Type.Optional(described(TerminalSize, "Run on a terminal of this size; all output comes as stdout.")),
   timeLimitMs: Type.Optional(described(DurationMs, "Its process group is killed after so long; its output stays.")),
+  waitFor: Type.Optional(
+    described(WaitFor, "`pipes`: waits end when nobody holds its stdout and stderr either, background children say."),
+  ),
   outputCapBytes: Type.Optional(
     Type.Integer({ minimum: 1, maximum: 2 ** 40, description: "Bytes of each stream that stay readable." }),
   ),
@@ -55,6 +60,7 @@ export const CommandView = closed({
   argv: Type.Array(TextOrBytes),
   pid: Type.Integer({ description: "As seen inside the sandbox." }),
   terminal: Type.Optional(described(TerminalSize, "The size it was started with; absent: it has no terminal.")),
+  waitFor: WaitFor,
   startedAtMs: Type.Number(),
   status: Type.Optional(
     closed({
@@ -83,12 +89,27 @@ export const CommandReply = closed({
 });
 export type CommandReply = Static<typeof CommandReply>;
 
-/** Every command of a sandbox, oldest first. */
-export const CommandList = closed({ commands: Type.Array(CommandView) });
+/** Which commands to list. */
+export const CommandListQuery = closed({
+  limit: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: 1000,
+      description: "200 unless given; pages of long command lines have fewer.",
+    }),
+  ),
+  cursor: Type.Optional(Type.String({ maxLength: 64, description: "From the page before." })),
+  newestFirst: Type.Optional(Type.Boolean()),
+});
+
+/** A page of commands, oldest first unless asked otherwise; `cursor` is there when more follow. */
+export const CommandList = closed({ commands: Type.Array(CommandView), cursor: Type.Optional(Type.String()) });
 export type CommandList = Static<typeof CommandList>;
 
-/** A signal for the command's process group. */
-export const SignalCommand = closed({ signal: Type.String({ pattern: "^SIG[A-Z0-9+]{1,12}$" }) });
+/** A signal for the command's process group: `SIGTERM`, `TERM`, `SIGRTMIN+1`, or its number. */
+export const SignalCommand = closed({
+  signal: Type.Union([Type.String({ pattern: "^[A-Z0-9+-]{1,16}$" }), Type.Integer({ minimum: 1, maximum: 64 })]),
+});
 export type SignalCommand = Static<typeof SignalCommand>;
 
 /** Where the body's bytes belong in the input, and whether the input ends after them. */

@@ -10,6 +10,7 @@ export {
 } from "./batches.ts";
 export {
   CommandList,
+  CommandListQuery,
   CommandQuery,
   CommandReply,
   CommandView,

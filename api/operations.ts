@@ -11,6 +11,7 @@ import {
 } from "./batches.ts";
 import {
   CommandList,
+  CommandListQuery,
   CommandQuery,
   CommandReply,
   CommandView,
@@ -178,12 +179,19 @@ export const OPERATIONS = {
     reply: CommandReply,
     idempotencyKey: true,
   },
-  listCommands: { ...BASE, method: "GET", path: `${SANDBOX}/commands`, summary: "Its commands.", reply: CommandList },
+  listCommands: {
+    ...BASE,
+    method: "GET",
+    path: `${SANDBOX}/commands`,
+    summary: "Its commands, a page at a time.",
+    query: CommandListQuery,
+    reply: CommandList,
+  },
   waitCommand: {
     ...BASE,
     method: "GET",
     path: COMMAND,
-    summary: "One command, at its end or after `waitMs`.",
+    summary: "One command, at the end it waits for or after `waitMs`.",
     query: CommandQuery,
     reply: CommandView,
   },

@@ -2,6 +2,8 @@ import type { FileChange, FileDigest, FileList, FileRead, FileTarget, FileWrite 
 import type { CommandId, SandboxId } from "#core/ids.ts";
 import type { Listener } from "#core/listeners.ts";
 import type {
+  CommandPage,
+  CommandPageRequest,
   CommandResult,
   InputEvent,
   Node,
@@ -94,8 +96,8 @@ export class RemoteNode implements Node, Disposable {
     return decodeResult(await this.#peer.call("startCommand", encodeValue([id, spec, wait]), { signal }));
   }
 
-  listCommands(id: SandboxId, signal: AbortSignal): Promise<readonly CommandInfo[]> {
-    return this.#call("listCommands", [id], signal);
+  listCommands(id: SandboxId, page: CommandPageRequest, signal: AbortSignal): Promise<CommandPage> {
+    return this.#call("listCommands", [id, page], signal);
   }
 
   waitCommand(id: SandboxId, command: CommandId, waitMs: number, signal: AbortSignal): Promise<CommandInfo> {

@@ -36,8 +36,9 @@ export interface Node extends NodeFiles, NodePorts {
 
   /** Starts a command; waits up to `waitMs` for its end and then returns with its first output, to save short commands a call. */
   startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult>;
-  listCommands(id: SandboxId, signal: AbortSignal): Promise<readonly CommandInfo[]>;
-  /** The command, at its end or after `waitMs`, whichever is first. */
+  /** A page of what was started in it; at most a megabyte and a half of command lines, however many were asked for. */
+  listCommands(id: SandboxId, page: CommandPageRequest, signal: AbortSignal): Promise<CommandPage>;
+  /** The command, at the end that it waits for or after `waitMs`, whichever is first. */
   waitCommand(id: SandboxId, command: CommandId, waitMs: number, signal: AbortSignal): Promise<CommandInfo>;
   /** To the leader's process group. Success, and no effect, when it has ended. */
   signalCommand(id: SandboxId, command: CommandId, signalName: string, signal: AbortSignal): Promise<void>;
@@ -102,6 +103,20 @@ export interface RunWait {
   readonly waitMs: number;
   /** Most bytes of each stream to return with the answer. */
   readonly inlineBytes: number;
+}
+
+/** Which commands to list: the next `limit` behind `cursor`, in the order of their starts or the other way round. */
+export interface CommandPageRequest {
+  readonly limit: number;
+  /** From the page before. */
+  readonly cursor: string | undefined;
+  readonly newestFirst: boolean;
+}
+
+/** Some commands; `cursor` is there when more follow. */
+export interface CommandPage {
+  readonly commands: readonly CommandInfo[];
+  readonly cursor: string | undefined;
 }
 
 /** A command just started, and its output when it ended in time. */

@@ -138,10 +138,15 @@ export interface CommandSpec {
   /** The program runs on a terminal of this size: it is its input, where it has one, and all its output comes as stdout. */
   readonly terminal: TerminalSize | undefined;
   readonly timeLimitMs: number | undefined;
+  /** What whoever waits for its end waits for: the leader alone, or that nobody holds its outputs either. */
+  readonly waitFor: WaitFor;
   /** Bytes of each stream that stay readable; the middle of more is dropped and counted. */
   readonly outputCapBytes: number | undefined;
   readonly idempotencyKey: string | undefined;
 }
+
+/** `leader`: the process that was started. `pipes`: that process, and every other one that holds its stdout or stderr. */
+export type WaitFor = "leader" | "pipes";
 
 /** What a node tells about a command; `status` undefined: it runs. */
 export interface CommandInfo {
@@ -151,6 +156,7 @@ export interface CommandInfo {
   readonly pid: number;
   /** The size it was started with; undefined: it has no terminal. */
   readonly terminal: TerminalSize | undefined;
+  readonly waitFor: WaitFor;
   readonly startedAtMs: number;
   readonly status: ExitStatus | undefined;
   readonly stdout: StreamInfo;

@@ -1,3 +1,4 @@
+import { constants } from "node:os";
 import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { CommandId } from "#core/ids.ts";
@@ -26,17 +27,17 @@ export async function startCommand(call: CommandCall, spec: CommandSpec, wait: R
   const link = await driver.agent("use", signal);
   const { live, ...command } = await driver.commands.start(spec, link);
   using logs = driver.commands.openLogs(command.id);
-  if (live !== undefined && wait.waitMs > 0) await waitAtMost(live.finished, wait.waitMs, call);
+  if (live !== undefined && wait.waitMs > 0) await waitAtMost(live.done, wait.waitMs, call);
   const info = live?.info ?? command;
-  const ended = info.status !== undefined && wait.waitMs > 0;
+  const ended = (live?.isDone ?? true) && wait.waitMs > 0;
   return { command: info, output: ended ? inlineOutput(logs.logs, wait.inlineBytes) : undefined };
 }
 
 /** See `Node.waitCommand`. */
 export async function waitCommand(call: CommandCall, command: CommandId, waitMs: number): Promise<CommandInfo> {
   const { live, ...info } = call.driver.commands.find(command);
-  if (live === undefined || live.status !== undefined) return info;
-  await waitAtMost(live.finished, waitMs, call);
+  if (live === undefined || live.isDone) return info;
+  await waitAtMost(live.done, waitMs, call);
   return live.info;
 }
 
@@ -51,7 +52,7 @@ export async function signalCommand(
   const { live } = driver.commands.find(command);
   if (live === undefined || live.status !== undefined) return;
   const link = await driver.agent("use", signal);
-  if (signalName === "SIGKILL") live.killedByCaller = true;
+  if (number === constants.signals.SIGKILL) live.killedByCaller = true;
   link.signal(live.identity.number, number, "group");
 }
 

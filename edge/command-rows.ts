@@ -1,6 +1,6 @@
 import type { CommandId, SandboxId } from "#core/ids.ts";
 import { pack, unpack } from "#core/pack.ts";
-import type { CommandSpec, ExitStatus, OutputStream, StreamInfo } from "#core/sandbox.ts";
+import type { CommandInfo, CommandSpec, ExitCause, ExitStatus, OutputStream, StreamInfo } from "#core/sandbox.ts";
 import type { Journal } from "#edge/journal.ts";
 
 /** A command as the journal has it. `status` and `streams` are undefined while it runs. */
@@ -90,12 +90,19 @@ export class CommandRows {
     return first(this.#journal.prepare("SELECT * FROM commands WHERE sandbox = ? AND key = ?").get(this.#sandbox, key));
   }
 
-  /** In the order in which they were started. */
-  all(): CommandRow[] {
-    return this.#journal
-      .prepare("SELECT * FROM commands WHERE sandbox = ? ORDER BY number")
-      .all(this.#sandbox)
-      .map(fromRow);
+  /** Those behind a number, one after the other in the order of their starts, or before it and the other way round. */
+  *from(number: number, newestFirst: boolean): Generator<CommandRow, void, undefined> {
+    const order = newestFirst ? "number < ? ORDER BY number DESC" : "number > ? ORDER BY number";
+    const found = this.#journal.prepare(`SELECT * FROM commands WHERE sandbox = ? AND ${order}`);
+    for (const row of found.iterate(this.#sandbox, number)) yield fromRow(row);
+  }
+
+  /** Those that ended with this cause. */
+  countCause(cause: ExitCause): number {
+    const row = this.#journal
+      .prepare("SELECT count(*) AS commands FROM commands WHERE sandbox = ? AND status ->> '$.cause' = ?")
+      .get(this.#sandbox, cause);
+    return Number(row?.commands);
   }
 
   /** The first `count` of those that have ended. */
@@ -120,6 +127,22 @@ export class CommandRows {
       .get(this.#sandbox);
     return { commands: Number(row?.commands), highest: Number(row?.highest) };
   }
+}
+
+/** What is known of a command that nothing more happens to. */
+export function recordedCommand(row: CommandRow): CommandInfo {
+  const none: StreamInfo = { seen: 0, kept: 0, truncated: false, ended: false };
+  return {
+    id: row.id,
+    argv: row.spec.argv,
+    pid: row.pid ?? 0,
+    terminal: row.spec.terminal,
+    waitFor: row.spec.waitFor,
+    startedAtMs: row.startedAtMs,
+    status: row.status,
+    stdout: row.streams?.stdout ?? none,
+    stderr: row.streams?.stderr ?? none,
+  };
 }
 
 function first(row: Record<string, unknown> | undefined): CommandRow | undefined {

@@ -47,6 +47,7 @@ export class LiveCommand implements TaskSink {
   readonly #host: CommandHost;
   readonly #acknowledged: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #finished = Promise.withResolvers<void>();
+  readonly #done = Promise.withResolvers<void>();
   #status: ExitStatus | undefined;
   #finishing = false;
   /** The journal refused the end: the agent has to keep it. */
@@ -72,12 +73,23 @@ export class LiveCommand implements TaskSink {
     return this.#finished.promise;
   }
 
+  /** Resolves at the end that whoever waits for it waits for: the leader's, or that of its pipes as well. */
+  get done(): Promise<void> {
+    return this.#done.promise;
+  }
+
+  get isDone(): boolean {
+    if (this.#status === undefined) return false;
+    return this.identity.spec.waitFor !== "pipes" || STREAMS.every((stream) => this.logs[stream].ended);
+  }
+
   get info(): CommandInfo {
     return {
       id: this.identity.id,
       argv: this.identity.spec.argv,
       pid: this.pid,
       terminal: this.identity.spec.terminal,
+      waitFor: this.identity.spec.waitFor,
       startedAtMs: this.identity.startedAtMs,
       status: this.#status,
       ...this.#streams,
@@ -107,6 +119,7 @@ export class LiveCommand implements TaskSink {
     this.#finishing = true;
     this.#status = status;
     this.#finished.resolve();
+    this.#tellDone();
   }
 
   output(stream: OutputStream, offset: number, bytes: Uint8Array): void {
@@ -116,6 +129,7 @@ export class LiveCommand implements TaskSink {
   ended(stream: OutputStream): void {
     this.logs[stream].end();
     if (this.#status !== undefined) this.#recordStreams();
+    this.#tellDone();
     this.#settle();
   }
 
@@ -149,6 +163,7 @@ export class LiveCommand implements TaskSink {
     }
     if (this.#settled) return;
     for (const stream of STREAMS) this.logs[stream].end();
+    this.#tellDone();
     this.#recordStreams();
     this.#conclude();
   }
@@ -159,11 +174,16 @@ export class LiveCommand implements TaskSink {
     this.#settled = true;
     for (const stream of STREAMS) this.logs[stream].end();
     this.#finished.resolve();
+    this.#done.resolve();
     this.#release();
   }
 
   get #streams(): Readonly<Record<OutputStream, StreamInfo>> {
     return this.#final ?? { stdout: this.logs.stdout.info, stderr: this.logs.stderr.info };
+  }
+
+  #tellDone(): void {
+    if (this.isDone) this.#done.resolve();
   }
 
   #recordStreams(): void {
@@ -186,6 +206,7 @@ export class LiveCommand implements TaskSink {
       this.#host.warn({ err: error, command: this.identity.id }, "cannot record the end of a command");
     }
     this.#finished.resolve();
+    this.#tellDone();
     this.#settle();
     if (!this.#settled) for (const stream of STREAMS) this.#acknowledge(stream);
   }

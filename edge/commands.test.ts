@@ -7,7 +7,7 @@ import { aFakeSpec } from "#backends/fake/spec.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
 import { aCommand } from "#core/node-suite.ts";
-import { never, Rig, run, start, until } from "./test-support/rig.ts";
+import { listed, never, Rig, run, start, until } from "./test-support/rig.ts";
 
 async function open(options: Parameters<typeof Rig.open>[0] = {}): Promise<{ rig: Rig; id: SandboxId }> {
   const rig = await Rig.open(options);
@@ -118,7 +118,7 @@ describe("a command", () => {
     await using _rig = rig;
     await Promise.all(Array.from({ length: 100 }, (_, index) => run(rig.edge, id, ["echo", String(index)])));
     await until(() => rig.host.get(id).tasks.size === 0);
-    assert.equal((await rig.edge.listCommands(id, never)).length, 100);
+    assert.equal((await listed(rig.edge, id)).length, 100);
   });
 });
 

@@ -3,10 +3,12 @@ import { join } from "node:path";
 import { asSandboxError, SandboxError } from "#core/errors.ts";
 import type { GuestLink, TaskReport } from "#core/guest.ts";
 import { type CommandId, newCommandId } from "#core/ids.ts";
+import type { CommandPage, CommandPageRequest } from "#core/node.ts";
 import { canonical } from "#core/pack.ts";
 import type { CommandInfo, CommandSpec, ExitCause, OutputStream, SandboxSpec, StreamInfo } from "#core/sandbox.ts";
 import { type CommandHost, LiveCommand } from "#edge/command.ts";
-import type { CommandRow, CommandRows } from "#edge/command-rows.ts";
+import { commandPage } from "#edge/command-page.ts";
+import { type CommandRow, type CommandRows, recordedCommand } from "#edge/command-rows.ts";
 import { OutputLog, type OutputLogOptions } from "#edge/output-log.ts";
 import { startError } from "#edge/start-error.ts";
 import { commandTask } from "#edge/tasks.ts";
@@ -92,16 +94,16 @@ export class Commands {
     return { ...command.info, live: command };
   }
 
-  /** In the order in which they were started. */
-  list(): CommandInfo[] {
-    return this.#host.rows.all().map((row) => this.#live.get(row.id)?.info ?? recorded(row));
+  /** Throws `InvalidArgument` for a cursor that no page gave. */
+  page(request: CommandPageRequest): CommandPage {
+    return commandPage(this.#host.rows, request, (id) => this.#live.get(id)?.info);
   }
 
   /** Throws `NotFound`. */
   find(id: CommandId): FoundCommand {
     const live = this.#live.get(id);
     if (live !== undefined) return { ...live.info, live };
-    return { ...recorded(this.#row(id)), live: undefined };
+    return { ...recordedCommand(this.#row(id)), live: undefined };
   }
 
   /** Throws `NotFound`. */
@@ -156,7 +158,7 @@ export class Commands {
 
   /** Ended commands with this cause. */
   countCause(cause: ExitCause): number {
-    return this.#host.rows.all().filter((row) => row.status?.cause === cause).length;
+    return this.#host.rows.countCause(cause);
   }
 
   /** Stops recording: what happens from now on is found in the agent by the next edge. */
@@ -189,7 +191,7 @@ export class Commands {
       });
     }
     if (live !== undefined) return { ...live.info, live };
-    return row === undefined ? undefined : { ...recorded(row), live: undefined };
+    return row === undefined ? undefined : { ...recordedCommand(row), live: undefined };
   }
 
   #insert(spec: CommandSpec): LiveCommand {
@@ -326,18 +328,4 @@ export class Commands {
       for (const stream of ["stdout", "stderr"] as const) rmSync(this.#path(row.id, stream), { force: true });
     }
   }
-}
-
-function recorded(row: CommandRow): CommandInfo {
-  const none: StreamInfo = { seen: 0, kept: 0, truncated: false, ended: false };
-  return {
-    id: row.id,
-    argv: row.spec.argv,
-    pid: row.pid ?? 0,
-    terminal: row.spec.terminal,
-    startedAtMs: row.startedAtMs,
-    status: row.status,
-    stdout: row.streams?.stdout ?? none,
-    stderr: row.streams?.stderr ?? none,
-  };
 }

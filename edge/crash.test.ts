@@ -8,7 +8,7 @@ import { aFakeSpec } from "#backends/fake/spec.ts";
 import { newSandboxId, parseEdgeId } from "#core/ids.ts";
 import { canonical } from "#core/pack.ts";
 import { SMALL_BYTES } from "#edge/output-log.ts";
-import { bytesOf, never, Rig, run, start, until } from "./test-support/rig.ts";
+import { bytesOf, listed, never, Rig, run, start, until } from "./test-support/rig.ts";
 
 const all = { stream: "stdout", offset: 0, follow: true, hold: false } as const;
 
@@ -84,7 +84,7 @@ for (const [how, again] of [
       const before = await Promise.all(sizes.map((size) => run(rig.edge, spec.id, ["yes", String(size)])));
       await again(rig);
       assert.deepEqual(
-        (await rig.edge.listCommands(spec.id, never)).map(({ id }) => id),
+        (await listed(rig.edge, spec.id)).map(({ id }) => id),
         before.map(({ command }) => command.id),
       );
       for (const [index, { command }] of before.entries()) {
@@ -186,13 +186,13 @@ describe("a crash", () => {
     rig.host.get(spec.id).tasks.clear();
     await rig.crash();
     await starting;
-    const known = await rig.edge.listCommands(spec.id, never);
+    const known = await listed(rig.edge, spec.id);
     assert.deepEqual(
       known.map(({ status }) => status),
       known.map(() => undefined),
     );
     const again = await start(rig.edge, spec.id, ["sleep", "1000"], { idempotencyKey: "k" });
-    assert.equal((await rig.edge.listCommands(spec.id, never)).length, 1);
+    assert.equal((await listed(rig.edge, spec.id)).length, 1);
     assert.equal(again.command.status, undefined);
   });
 

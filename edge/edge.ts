@@ -5,6 +5,8 @@ import type { FileChange, FileDigest, FileList, FileRead, FileTarget, FileWrite 
 import type { CommandId, SandboxId } from "#core/ids.ts";
 import type { Listener } from "#core/listeners.ts";
 import type {
+  CommandPage,
+  CommandPageRequest,
   CommandResult,
   InputEvent,
   Node,
@@ -209,9 +211,9 @@ export class Edge implements Node {
     return startCommand(this.#calling(id, signal), spec, wait);
   }
 
-  async listCommands(id: SandboxId, signal: AbortSignal): Promise<readonly CommandInfo[]> {
+  async listCommands(id: SandboxId, page: CommandPageRequest, signal: AbortSignal): Promise<CommandPage> {
     this.#enter(signal);
-    return this.#driver(id).commands.list();
+    return this.#driver(id).commands.page(page);
   }
 
   async waitCommand(id: SandboxId, command: CommandId, waitMs: number, signal: AbortSignal): Promise<CommandInfo> {

@@ -52,7 +52,7 @@ const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
   usage: (node, args, { signal }) => values(node.usage(sandbox(args), fields(args[1]), signal)),
   startCommand: async (node, args, { signal }) =>
     encodeResult(await node.startCommand(sandbox(args), fields(args[1]), fields(args[2]), signal)),
-  listCommands: (node, args, { signal }) => value(node.listCommands(sandbox(args), signal)),
+  listCommands: (node, args, { signal }) => value(node.listCommands(sandbox(args), fields(args[1]), signal)),
   waitCommand: (node, args, { signal }) =>
     value(node.waitCommand(sandbox(args), command(args), Number(args[2]), signal)),
   signalCommand: (node, args, { signal }) =>

@@ -48,6 +48,7 @@ export function validateCommand(spec: CommandSpec): void {
   if (spec.stdin !== "none" && spec.stdin !== "pipe") refuse("stdin", "must be none or pipe");
   if (spec.terminal !== undefined) validateTerminal(spec.terminal);
   if (spec.timeLimitMs !== undefined) number("timeLimitMs", spec.timeLimitMs, { above: 0 });
+  if (spec.waitFor !== "leader" && spec.waitFor !== "pipes") refuse("waitFor", "must be leader or pipes");
   if (spec.outputCapBytes !== undefined) whole("outputCapBytes", spec.outputCapBytes, 1);
   if (spec.idempotencyKey !== undefined && text("idempotencyKey", spec.idempotencyKey).length > KEY_LIMIT) {
     refuse("idempotencyKey", `must have at most ${KEY_LIMIT} characters`);

@@ -1,7 +1,6 @@
-import { readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { hasCode } from "#core/errors.ts";
-import { readText } from "#host/sys/read-text.ts";
 
 /** One archive that apt of this host uses. */
 export interface AptSource {
@@ -86,6 +85,15 @@ function deb822Sources(text: string): AptSource[] {
 
 function words(text: string | undefined): string[] {
   return (text ?? "").split(/\s+/).filter((word) => word !== "");
+}
+
+function readText(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    if (hasCode(error, "ENOENT")) return "";
+    throw error;
+  }
 }
 
 function listNames(directory: string): string[] {

@@ -44,11 +44,7 @@ export async function buildLayer(options: BuildLayerOptions, feed: (feed: Feed) 
     await using file = await open(join(scratch.dir, LAYER_FILES.data), "wx", 0o600);
     const room = new DiskRoom(scratch.dir);
     const blob = new BlobWriter(file, room);
-    const builder = new LayerBuilder(
-      new LayerTree(options.limits, options.lower, { followsLinks: options.whiteouts === "oci" }),
-      blob,
-      options,
-    );
+    const builder = new LayerBuilder(new LayerTree(options.limits, options.lower), blob, options);
     await feed({ builder, drain: () => (blob.isFull ? blob.drain() : Promise.resolve()) });
     options.finish?.(builder.tree);
     const data = await blob.finish();

@@ -1,7 +1,6 @@
 import { SandboxError } from "#core/errors.ts";
 import { badInput, shown, type TreeEntry } from "./entry.ts";
 import { type Attributes, type ByteString, type Content, Inode } from "./erofs/inode.ts";
-import { follow } from "./follow.ts";
 import { type ImportLimits, MAX_ID } from "./limits.ts";
 import { components } from "./path.ts";
 import { keptXattrs, OPAQUE_VALUE, OPAQUE_XATTR } from "./xattr-policy.ts";
@@ -13,24 +12,21 @@ const PLAIN_DIRECTORY: Attributes = { mode: 0o755, uid: 0, gid: 0, mtimeS: 0, mt
 
 /**
  * The tree of one layer while entries arrive. The last entry for a path wins; a directory named again keeps its children.
- * Every path ends beneath the root. Nothing is placed through a symbolic link, but in layers of images, which are made to be
- * unpacked over each other: there, links on the way are followed within the root.
+ * Nothing is ever placed through a symbolic link, and every path ends beneath the root.
  */
 export class LayerTree {
   readonly root: Inode;
   readonly #limits: ImportLimits;
   readonly #lower: LayerTree | undefined;
-  readonly #followsLinks: boolean;
   #entries = 0;
   #nameBytes = 0;
   #lastPath: ByteString | undefined;
   #lastDirectory: Directory = new Map();
 
   /** `lower`: the layer below in the same image. Directories that only it names lend their attributes to unnamed parents. */
-  constructor(limits: ImportLimits, lower?: LayerTree, options: { readonly followsLinks?: boolean } = {}) {
+  constructor(limits: ImportLimits, lower?: LayerTree) {
     this.#limits = limits;
     this.#lower = lower;
-    this.#followsLinks = options.followsLinks ?? false;
     const attributes = withoutOpaque(lower?.root.attributes ?? { ...PLAIN_DIRECTORY });
     this.root = new Inode(attributes, { type: "directory", children: new Map() });
   }
@@ -55,8 +51,7 @@ export class LayerTree {
     }
     const inode = entry.type === "link" ? this.#linked(entry) : new Inode(attributesOf(entry), contentOf(entry));
     if (existing !== undefined && isWhiteout(existing) && inode.content.type === "directory") markOpaque(inode);
-    // What stands at this name, or is behind it, is another directory from now on.
-    if (existing?.content.type === "directory" || entry.type !== "file") this.#lastPath = undefined;
+    if (existing?.content.type === "directory") this.#lastPath = undefined;
     directory.set(name, inode);
     return inode;
   }
@@ -72,7 +67,6 @@ export class LayerTree {
     const existing = directory.get(name);
     if (existing?.content.type === "directory") markOpaque(existing);
     if (existing !== undefined) return;
-    this.#lastPath = undefined;
     directory.set(name, new Inode({ ...PLAIN_DIRECTORY, mode: 0 }, { type: "character-device", major: 0, minor: 0 }));
   }
 
@@ -112,8 +106,7 @@ export class LayerTree {
   }
 
   #linked(entry: TreeEntry): Inode {
-    const parts = components(entry.target);
-    const target = this.find([...this.#followed(parts.slice(0, -1)), ...parts.slice(-1)]);
+    const target = this.find(components(entry.target));
     if (target === undefined || target.content.type === "directory") {
       throw badInput(
         `${shown(entry.path)} is a hard link to ${shown(entry.target)}, which is no file before it in the archive`,
@@ -123,10 +116,9 @@ export class LayerTree {
     return target;
   }
 
-  #directoryOf(named: readonly ByteString[], path: ByteString): Directory {
-    const key = named.join("/");
+  #directoryOf(parts: readonly ByteString[], path: ByteString): Directory {
+    const key = parts.join("/");
     if (key === this.#lastPath) return this.#lastDirectory;
-    const parts = this.#followed(named);
     let inode = this.root;
     for (const [depth, part] of parts.entries()) {
       if (inode.content.type !== "directory") throw beneathNoDirectory(path, parts.slice(0, depth));
@@ -138,22 +130,6 @@ export class LayerTree {
     this.#lastPath = key;
     this.#lastDirectory = inode.content.children;
     return inode.content.children;
-  }
-
-  #followed(parts: readonly ByteString[]): readonly ByteString[] {
-    return this.#followsLinks ? follow(parts, (path) => this.#visible(path)) : parts;
-  }
-
-  /** What this layer over those below shows at a path without links. */
-  #visible(parts: readonly ByteString[]): Inode | undefined {
-    let inode: Inode | undefined = this.root;
-    for (const part of parts) {
-      if (inode.content.type !== "directory") return undefined;
-      const isOpaque: boolean = inode.attributes.xattrs?.has(OPAQUE_XATTR) ?? false;
-      inode = inode.content.children.get(part);
-      if (inode === undefined) return isOpaque ? undefined : this.#below(parts);
-    }
-    return isWhiteout(inode) ? undefined : inode;
   }
 
   /** A directory nobody named: as the layer below has it, else root's with mode 0755. */

@@ -1,6 +1,6 @@
+import { readFileSync } from "node:fs";
 import type { Place } from "#core/backend.ts";
-import { SandboxError } from "#core/errors.ts";
-import { readText } from "#host/sys/read-text.ts";
+import { hasCode, SandboxError } from "#core/errors.ts";
 import { ID_LIMIT, IDS_PER_SANDBOX } from "./config.ts";
 
 /**
@@ -42,4 +42,13 @@ function readRanges(file: string): readonly { readonly owner: string; readonly e
     .map((line) => line.split(":"))
     .filter((fields) => fields.length === 3)
     .map(([owner = "", first, count]) => ({ owner, end: Number(first) + Number(count) }));
+}
+
+function readText(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    if (hasCode(error, "ENOENT")) return "";
+    throw error;
+  }
 }

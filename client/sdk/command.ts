@@ -39,7 +39,10 @@ export class Command {
     return this.#view;
   }
 
-  /** Resolves when the leader has ended, however it did. Background children may still hold the output. */
+  /**
+   * Resolves when it has ended, however it did. Background children may still hold its output, unless it was started to
+   * wait for its `pipes`.
+   */
   async wait(options: CallOptions = {}): Promise<EndedCommand> {
     const endsAt = options.timeoutMs === undefined ? Number.POSITIVE_INFINITY : Date.now() + options.timeoutMs;
     for (;;) {
@@ -118,9 +121,9 @@ export class Command {
     return this.#queue(() => this.#send(new Uint8Array(), true, options));
   }
 
-  /** To the command's process group. No effect when it has ended. */
-  async signal(name: string, options: CallOptions = {}): Promise<void> {
-    await this.#caller.json({ ...options, method: "POST", path: `${this.#path}/signal`, json: { signal: name } });
+  /** To the command's process group, by name (`SIGTERM`, `SIGRTMIN+1`) or number. No effect when it has ended. */
+  async signal(signal: string | number, options: CallOptions = {}): Promise<void> {
+    await this.#caller.json({ ...options, method: "POST", path: `${this.#path}/signal`, json: { signal } });
   }
 
   async #send(bytes: Uint8Array | AsyncIterable<Uint8Array>, close: boolean, options: CallOptions): Promise<void> {

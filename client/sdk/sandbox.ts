@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type {
+  CommandList,
   CommandReply,
   CommandView,
   SandboxPatch,
@@ -21,6 +22,15 @@ const INLINE_BYTES = 256 * 1024;
 /** What terminals have always had. */
 const DEFAULT_SIZE: TerminalSize = { rows: 24, cols: 80 };
 
+/** Which commands to list. */
+export interface CommandListOptions extends CallOptions {
+  readonly newestFirst?: boolean;
+  readonly limit?: number;
+}
+
+/** Commands asked for at once. */
+const PAGE = 500;
+
 /** How to start a command; what is absent comes from the sandbox. */
 export interface StartOptions extends CallOptions {
   readonly env?: Readonly<Record<string, string>>;
@@ -29,6 +39,8 @@ export interface StartOptions extends CallOptions {
   readonly user?: string;
   /** The command's own limit: its process group is killed, its output stays. */
   readonly timeLimitMs?: number;
+  /** `pipes`: the end is waited for until nobody holds stdout and stderr, background children say. */
+  readonly waitFor?: "leader" | "pipes";
   /** Bytes of each stream that stay readable. */
   readonly outputCapBytes?: number;
   /** The same key starts one command, however often it is sent. Made up when absent. */
@@ -115,14 +127,23 @@ export class Sandbox implements AsyncDisposable {
     return new Command(this.#caller, this.#path, id);
   }
 
-  /** Every command that was started in it, in order. */
-  async commands(options: CallOptions = {}): Promise<readonly CommandView[]> {
-    const reply = await this.#caller.json<{ readonly commands: readonly CommandView[] }>({
-      ...options,
-      method: "GET",
-      path: `${this.#path}/commands`,
-    });
-    return reply.commands;
+  /** What was started in it, in order: all of it, page by page, or the first `limit`. */
+  async commands(options: CommandListOptions = {}): Promise<readonly CommandView[]> {
+    const { limit = Number.POSITIVE_INFINITY, newestFirst, ...call } = options;
+    const commands: CommandView[] = [];
+    for (let cursor: string | undefined; ; ) {
+      const left = Math.min(PAGE, limit - commands.length);
+      const query = { limit: left, newestFirst, cursor };
+      const page: CommandList = await this.#caller.json({
+        ...call,
+        method: "GET",
+        path: `${this.#path}/commands`,
+        query,
+      });
+      commands.push(...page.commands);
+      cursor = page.cursor;
+      if (cursor === undefined || commands.length >= limit) return commands;
+    }
   }
 
   /** What it uses now, beside its limits. Throws `FailedPrecondition` unless it is ready. */
@@ -165,6 +186,7 @@ export class Sandbox implements AsyncDisposable {
       ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
       ...(options.user === undefined ? {} : { user: options.user }),
       ...(options.timeLimitMs === undefined ? {} : { timeLimitMs: options.timeLimitMs }),
+      ...(options.waitFor === undefined ? {} : { waitFor: options.waitFor }),
       ...(options.outputCapBytes === undefined ? {} : { outputCapBytes: options.outputCapBytes }),
     };
     return this.#caller.json<CommandReply>({

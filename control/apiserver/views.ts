@@ -52,6 +52,7 @@ export function commandView(info: CommandInfo): CommandView {
     argv: info.argv.map(textOrBytes),
     pid: info.pid,
     ...(info.terminal === undefined ? {} : { terminal: { ...info.terminal } }),
+    waitFor: info.waitFor,
     startedAtMs: info.startedAtMs,
     ...(info.status === undefined ? {} : { status: statusView(info.status) }),
     stdout: { ...info.stdout },

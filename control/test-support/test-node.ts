@@ -3,6 +3,8 @@ import { SandboxError } from "#core/errors.ts";
 import type { FileChange, FileDigest, FileRead, FileWrite } from "#core/files.ts";
 import { type CommandId, type EdgeId, newCommandId, parseEdgeId, type SandboxId } from "#core/ids.ts";
 import type {
+  CommandPage,
+  CommandPageRequest,
   CommandResult,
   InputEvent,
   Node,
@@ -41,6 +43,8 @@ export class TestNode implements Node {
   readonly edge: EdgeId;
   readonly sandboxes = new Map<SandboxId, SandboxInfo>();
   readonly commands = new Map<CommandId, { readonly spec: CommandSpec; readonly info: CommandInfo }>();
+  /** The cursor that a list of commands comes with. */
+  nextPage: string | undefined;
   readonly files = new Map<string, Uint8Array>();
   /** Every call's name, in order. */
   readonly calls: string[] = [];
@@ -152,6 +156,7 @@ export class TestNode implements Node {
       argv: spec.argv,
       pid: 7,
       terminal: spec.terminal,
+      waitFor: spec.waitFor,
       startedAtMs: 3,
       status: ended ? { cause: "exited", code, signal: undefined, wallMs: 1, cpuMs: 1, maxRssKiB: 100 } : undefined,
       stdout: { seen: stdout.length, kept: stdout.length, truncated: false, ended },
@@ -179,10 +184,10 @@ export class TestNode implements Node {
     this.resized.push(size);
   }
 
-  async listCommands(id: SandboxId, signal: AbortSignal): Promise<readonly CommandInfo[]> {
-    await this.#enter("listCommands", signal);
+  async listCommands(id: SandboxId, page: CommandPageRequest, signal: AbortSignal): Promise<CommandPage> {
+    await this.#enter(`listCommands ${page.limit} ${page.cursor} ${page.newestFirst}`, signal);
     this.#sandbox(id);
-    return [...this.commands.values()].map(({ info }) => info);
+    return { commands: [...this.commands.values()].map(({ info }) => info), cursor: this.nextPage };
   }
 
   async waitCommand(id: SandboxId, command: CommandId, _waitMs: number, signal: AbortSignal): Promise<CommandInfo> {

@@ -8,7 +8,7 @@ import { type Clock, systemClock } from "#core/clock.ts";
 import { parseEdgeId } from "#core/ids.ts";
 import type { CommandResult, RunWait } from "#core/node.ts";
 import { aCommand } from "#core/node-suite.ts";
-import type { CommandSpec } from "#core/sandbox.ts";
+import type { CommandInfo, CommandSpec } from "#core/sandbox.ts";
 import { EDGE_DEFAULTS, type EdgeConfig } from "#edge/config.ts";
 import { type Edge, openEdge } from "#edge/edge.ts";
 
@@ -112,6 +112,14 @@ export function start(
   changes: Partial<CommandSpec> = {},
 ): Promise<CommandResult> {
   return edge.startCommand(id, aCommand(argv, changes), { waitMs: 0, inlineBytes: 0 }, never);
+}
+
+/** Every command of a sandbox, in order. */
+export async function listed(
+  edge: Pick<Edge, "listCommands">,
+  id: Parameters<Edge["listCommands"]>[0],
+): Promise<readonly CommandInfo[]> {
+  return (await edge.listCommands(id, { limit: 1_000, cursor: undefined, newestFirst: false }, never)).commands;
 }
 
 /** Waits until `holds`, giving everything else its turn. Rejects after ten seconds. */

@@ -9,6 +9,7 @@ export interface ExecOptions {
   readonly user?: string;
   readonly workdir?: string;
   readonly timeLimit?: number;
+  readonly pipes?: boolean;
   readonly shell?: boolean;
   readonly detach?: boolean;
 }
@@ -23,7 +24,8 @@ export async function exec(
   const client = await context.connect({ start: false });
   const sandbox = client.sandboxes.use(id);
   const { env, user, workdir: cwd, timeLimit: timeLimitMs } = options;
-  const start = compact({ env, user, cwd, timeLimitMs });
+  const waitFor = options.pipes === true ? ("pipes" as const) : undefined;
+  const start = compact({ env, user, cwd, timeLimitMs, waitFor });
   if (options.detach === true) {
     const command = await sandbox.start(lineOf(argv, options), start);
     print(context, { id: command.id, pid: command.pid }, () => `${command.id}\n`);

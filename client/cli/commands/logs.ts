@@ -17,7 +17,7 @@ export async function logs(
 ): Promise<number> {
   const client = await context.connect({ start: false });
   const sandbox = client.sandboxes.use(id);
-  const last = commandId ?? (await sandbox.commands()).at(-1)?.id;
+  const last = commandId ?? (await sandbox.commands({ newestFirst: true, limit: 1 }))[0]?.id;
   if (last === undefined) throw new CliError("NotFound", `nothing has run in ${id}`);
   const command = sandbox.command(last);
   const { stdout, stderr } = context.io;

@@ -8,6 +8,7 @@ import { workspaceName } from "../workspace.ts";
 /** Options of `run`: the sandbox's, and the command's. */
 export interface RunOptions extends SpecOptions {
   readonly timeLimit?: number;
+  readonly pipes?: boolean;
   readonly shell?: boolean;
 }
 
@@ -28,7 +29,8 @@ export async function run(context: CliContext, argv: readonly string[], options:
       { signal },
     );
     try {
-      const start = compact({ timeLimitMs: options.timeLimit });
+      const waitFor = options.pipes === true ? ("pipes" as const) : undefined;
+      const start = compact({ timeLimitMs: options.timeLimit, waitFor });
       return await foreground(context, sandbox, lineOf(argv, options), { ...start, interrupts });
     } finally {
       await sandbox.remove();

@@ -115,7 +115,7 @@ export class Attachment {
         this.#answer(request, node.resizeTerminal(id, command, { rows: request.rows, cols: request.cols }, signal));
         break;
       case "signal":
-        this.#answer(request, node.signalCommand(id, command, request.signal, signal));
+        this.#answer(request, node.signalCommand(id, command, String(request.signal), signal));
         break;
       case "close-input":
         this.#feed.close();

@@ -37,7 +37,14 @@ test("a short command comes back with its end and its output", async () => {
   assert.deepEqual(json.stdout, { seen: 3, kept: 3, truncated: false, ended: true });
   const [{ spec } = {}] = api.node.commands.values();
   const given = { argv: ["a", "b"], env: { A: "1" }, cwd: "/tmp", user: "1000", stdin: "pipe" };
-  assert.deepEqual(spec, { ...given, terminal: undefined, timeLimitMs: 5, outputCapBytes: 9, idempotencyKey: "k" });
+  assert.deepEqual(spec, {
+    ...given,
+    terminal: undefined,
+    timeLimitMs: 5,
+    waitFor: "leader",
+    outputCapBytes: 9,
+    idempotencyKey: "k",
+  });
 });
 
 test("a command that runs on has neither status nor output", async () => {
@@ -148,12 +155,31 @@ test("a wait ends before the call's own time limit", async () => {
   assert.ok(waitMs > 1000 && waitMs <= 1750, `${waitMs}`);
 });
 
+test("commands are listed in pages", async () => {
+  await using api = await rig();
+  const path = await commands(api);
+  api.node.nextPage = "17";
+  const { json } = await api.call("GET", `${path}?limit=3&cursor=9&newestFirst=true`);
+  assert.deepEqual([json.commands, json.cursor], [[], "17"]);
+  assert.ok(api.node.calls.includes("listCommands 3 9 true"));
+  api.node.nextPage = undefined;
+  assert.deepEqual((await api.call("GET", path)).json, { commands: [] });
+  assert.ok(api.node.calls.includes("listCommands 200 undefined false"));
+  for (const query of ["limit=0", "limit=1001", "newestFirst=maybe", `cursor=${"1".repeat(65)}`]) {
+    assert.equal((await api.call("GET", `${path}?${query}`)).status, 400, query);
+  }
+});
+
 test("signals have names; unknown commands are NotFound", async () => {
   await using api = await rig();
   const path = await command(api);
   assert.equal((await api.call("POST", `${path}/signal`, { json: { signal: "SIGTERM" } })).status, 204);
   assert.ok(api.node.calls.includes("signalCommand SIGTERM"));
-  assert.equal((await api.call("POST", `${path}/signal`, { json: { signal: "9" } })).status, 400);
+  assert.equal((await api.call("POST", `${path}/signal`, { json: { signal: 9 } })).status, 204);
+  assert.ok(api.node.calls.includes("signalCommand 9"));
+  for (const signal of ["sigterm", "", 0, 65, 1.5]) {
+    assert.equal((await api.call("POST", `${path}/signal`, { json: { signal } })).status, 400);
+  }
   const other = path.replace(/c[a-z0-9]+$/, "caaaaaaaaaaaa");
   assert.equal((await api.call("GET", other)).status, 404);
   assert.equal((await api.call("GET", other.replace("caaaaaaaaaaaa", "nonsense"))).status, 404);

@@ -2,12 +2,14 @@ import type { StartCommand } from "#api/index.ts";
 import { SandboxError } from "#core/errors.ts";
 import { parseCommandId } from "#core/ids.ts";
 import type { CommandSpec, OutputStream } from "#core/sandbox.ts";
+import type { Access } from "../../access.ts";
 import { argumentOf } from "../bytes.ts";
 import { eventFormOf, resumptionOf } from "../event-forms.ts";
-import type { Handlers, Services } from "../handler.ts";
+import type { Call, Handlers, Services } from "../handler.ts";
 import { bodyOf, sendEvents, sendOutput } from "../stream.ts";
 import { commandReply, commandView } from "../views.ts";
 
+const DEFAULT_PAGE = 200;
 const DEFAULT_INLINE_BYTES = 65_536;
 
 type Names =
@@ -34,9 +36,11 @@ export function commandHandlers({ access }: Services): Pick<Handlers, Names> {
       return commandReply(await (body.shell === undefined ? starting : starting.catch(withShellHint)));
     },
 
-    async listCommands({ principal, params, scope: { signal } }) {
+    async listCommands({ principal, params, query, scope: { signal } }) {
       const { id, node } = await access.reach(principal, params.id ?? "", signal);
-      return { commands: (await node.listCommands(id, signal)).map(commandView) };
+      const { limit = DEFAULT_PAGE, newestFirst = false } = query;
+      const { commands, cursor } = await node.listCommands(id, { limit, cursor: query.cursor, newestFirst }, signal);
+      return { commands: commands.map(commandView), ...(cursor === undefined ? {} : { cursor }) };
     },
 
     async waitCommand({ principal, params, query, scope }) {
@@ -47,7 +51,7 @@ export function commandHandlers({ access }: Services): Pick<Handlers, Names> {
 
     async signalCommand({ principal, params, body, scope: { signal } }) {
       const { id, node } = await access.reach(principal, params.id ?? "", signal);
-      await node.signalCommand(id, parseCommandId(params.command ?? ""), body.signal, signal);
+      await node.signalCommand(id, parseCommandId(params.command ?? ""), String(body.signal), signal);
     },
 
     async writeStdin({ principal, params, query, request, scope }) {
@@ -67,18 +71,24 @@ export function commandHandlers({ access }: Services): Pick<Handlers, Names> {
       });
     },
 
-    async readOutput({ principal, params, query, request, response, scope }) {
-      const stream = streamOf(params.stream);
-      const { id, node } = await access.reach(principal, params.id ?? "", scope.signal);
-      const form = eventFormOf(request.headers);
-      const resumption = form === undefined ? undefined : resumptionOf(request.headers);
-      const { follow = false, hold = false } = query;
-      const read = { stream, offset: resumption ?? query.offset ?? 0, follow, hold };
-      const chunks = node.readOutput(id, parseCommandId(params.command ?? ""), read, scope.signal);
-      if (form === undefined) await sendOutput(chunks, read, response, scope);
-      else await sendEvents(chunks, { ...read, resumed: resumption !== undefined }, { form, response, scope });
-    },
+    readOutput: (call) => sendOutputOf(call, access),
   };
+}
+
+/** In the form that the client takes. */
+async function sendOutputOf(
+  { principal, params, query, request, response, scope }: Call<"readOutput">,
+  access: Access,
+): Promise<undefined> {
+  const stream = streamOf(params.stream);
+  const { id, node } = await access.reach(principal, params.id ?? "", scope.signal);
+  const form = eventFormOf(request.headers);
+  const resumption = form === undefined ? undefined : resumptionOf(request.headers);
+  const { follow = false, hold = false } = query;
+  const read = { stream, offset: resumption ?? query.offset ?? 0, follow, hold };
+  const chunks = node.readOutput(id, parseCommandId(params.command ?? ""), read, scope.signal);
+  if (form === undefined) await sendOutput(chunks, read, response, scope);
+  else await sendEvents(chunks, { ...read, resumed: resumption !== undefined }, { form, response, scope });
 }
 
 /** The command that a body asks for. Throws `InvalidArgument` by field. */
@@ -91,6 +101,7 @@ export function commandSpec(body: StartCommand, idempotencyKey: string | undefin
     stdin: body.stdin ?? (body.terminal === undefined ? "none" : "pipe"),
     terminal: body.terminal,
     timeLimitMs: body.timeLimitMs,
+    waitFor: body.waitFor ?? "leader",
     outputCapBytes: body.outputCapBytes,
     idempotencyKey,
   };
