@@ -1,6 +1,5 @@
 import type { ArtifactMaker, DebianRequest, ImportRequest } from "#control/index.ts";
 import type { Clock } from "#core/clock.ts";
-import { SandboxError } from "#core/errors.ts";
 import { sweepDebianBuilds } from "#host/debian.ts";
 import { HOST_BUSYBOX, hostBusybox } from "#images/busybox.ts";
 import type { NewArtifact } from "#images/catalogue.ts";
@@ -16,9 +15,6 @@ const NEW_LAYER_MS = 60 * 60_000;
 
 /** Artifacts made at a time: each may hold some hundred MiB of names and inodes, and a processor. Others wait. */
 const MAKING_AT_A_TIME = 4;
-
-/** An upload that brings nothing for so long gives its turn to another. How long it takes as a whole is its own business. */
-const STALL_MS = 60_000;
 
 /**
  * Makes artifacts in the node's own store. The suite `host-busybox` stands for a tree of this machine's static busybox.
@@ -41,7 +37,7 @@ export async function openArtifactMaker(
     }
   };
   return {
-    importArchive: (request) => make(request.signal, () => importArchive(store, request, clock)),
+    importArchive: (request) => make(request.signal, () => importArchive(store, request)),
     buildDebian: (request) => make(request.signal, () => build(store, request)),
     async collect(keep) {
       // Before their files go: a mount would hold the space of what is removed.
@@ -54,37 +50,10 @@ export async function openArtifactMaker(
   };
 }
 
-async function importArchive(store: LayerStore, request: ImportRequest, clock: Clock): Promise<NewArtifact> {
-  const { kind, format } = request;
-  const stall = new AbortController();
-  const signal = AbortSignal.any([request.signal, stall.signal]);
-  const source = progressing(request.source, clock, () => stall.abort(stalled()));
+async function importArchive(store: LayerStore, request: ImportRequest): Promise<NewArtifact> {
+  const { kind, format, source, signal } = request;
   const imported = await importArtifact({ store, source, format, kind, signal });
   return artifactOf(imported, kind, `${format} upload`);
-}
-
-/** The same pieces; `onStall` is called when one is waited for too long. The time that we take over one does not count. */
-async function* progressing(
-  source: AsyncIterable<Uint8Array>,
-  clock: Clock,
-  onStall: () => void,
-): AsyncIterable<Uint8Array> {
-  let limit = clock.after(STALL_MS, onStall);
-  try {
-    for await (const piece of source) {
-      limit[Symbol.dispose]();
-      yield piece;
-      limit = clock.after(STALL_MS, onStall);
-    }
-  } finally {
-    limit[Symbol.dispose]();
-  }
-}
-
-function stalled(): SandboxError {
-  return new SandboxError("DeadlineExceeded", `the upload brought nothing for ${STALL_MS / 1000} s`, {
-    hint: "send the archive again, from where it does not wait for something else",
-  });
 }
 
 async function build(store: LayerStore, request: DebianRequest): Promise<NewArtifact> {

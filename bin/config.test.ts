@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { EDGE_DEFAULTS } from "#edge/config.ts";
 import { loadNodeConfig, loadPlaces, nodeSettingsHelp } from "./config.ts";
@@ -15,11 +15,6 @@ describe("the settings of this machine", () => {
     assert.deepEqual(loadPlaces({ env }), { dataDir: "/d", runDir: "/r" });
     const config = loadNodeConfig([], env);
     assert.deepEqual([config.dataDir, config.runDir], ["/d", "/r"]);
-  });
-
-  test("name one place for all, wherever they are read", () => {
-    assert.equal(loadPlaces({ env: { DSEC_DATA_DIR: "data" } }).dataDir, resolve("data"));
-    assert.equal(loadNodeConfig(["--run-dir=../run"], {}).runDir, resolve("../run"));
   });
 
   test("of a node do not disturb commands that only look for it, misspelt ones do", () => {

@@ -1,21 +1,14 @@
 import { readFileSync } from "node:fs";
-import { resolve } from "node:path";
 import { CONTAINER_SETTINGS } from "#backends/container/config.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { choice, integer, mebibytes, path, text } from "#core/setting-kinds.ts";
-import { defineSettings, type Setting, type SettingsOf } from "#core/settings.ts";
+import { defineSettings, type SettingsOf } from "#core/settings.ts";
 import { EDGE_DEFAULTS } from "#edge/config.ts";
 
 const PLACES = {
-  dataDir: place("/var/lib/dsec", "Where layers, sandboxes' files, the journal and the token stay."),
-  runDir: place("/run/dsec", "Sockets, mounts and what else need not survive a reboot."),
+  dataDir: path("/var/lib/dsec", "Where layers, sandboxes' files, the journal and the token stay."),
+  runDir: path("/run/dsec", "Sockets, mounts and what else need not survive a reboot."),
 };
-
-/** A path that means the same to whoever reads it next: a node in the background works in another directory. */
-function place(fallback: string, help: string): Setting<string> {
-  const setting = path(fallback, help);
-  return { ...setting, parse: (raw) => resolve(setting.parse(raw)) };
-}
 
 /** Names under the same prefix that say where a client finds its server. */
 const CLIENT_ENV = ["URL", "TOKEN"];

@@ -12,26 +12,31 @@ const HOST_COMMANDS: readonly (HostCommand & { run(argv: readonly string[]): Pro
   {
     name: "up",
     help: "run a node on this machine until Ctrl-C (--help lists its settings)",
+    json: true,
     run: async (argv) => (await import("./up.ts")).up(argv, process.env),
   },
   {
     name: "down",
     help: "stop this machine's node and remove its sandboxes (--keep leaves them)",
-    run: async (argv) => (await import("./down.ts")).down(argv, places(), say),
+    json: true,
+    run: async (argv) => (await import("./down.ts")).down(argv, places(), { say, stdout: process.stdout }),
   },
   {
     name: "doctor",
     help: "say what this machine can and cannot do, and why",
+    json: true,
     run: async (argv) => (await import("./doctor.ts")).doctor(argv, places(), process.stdout),
   },
   {
     name: "bench",
     help: "measure promised figures beside a floor and peers",
+    json: false,
     run: async (argv) => (await import("./delegate.ts")).delegate("../bench/main.ts", argv),
   },
   {
     name: "test",
     help: "run the tests, all of them or those whose path has one of the words",
+    json: false,
     run: async (argv) => (await import("./test.ts")).runTests(argv),
   },
 ];

@@ -2,14 +2,19 @@ import { loadNodeConfig, nodeSettingsHelp } from "./config.ts";
 import { tokenFile } from "./places.ts";
 import { serveNode } from "./serve-node.ts";
 
-/** `dsec up`: a node in the foreground. Ctrl-C stops it and removes its sandboxes. */
+/** `dsec up`: a node in the foreground. Ctrl-C stops it and removes its sandboxes. `--json`: says where it answers on stdout, too. */
 export async function up(argv: readonly string[], env: Readonly<Record<string, string | undefined>>): Promise<number> {
   if (argv.includes("--help") || argv.includes("-h")) {
     process.stdout.write(`Usage: dsec up [SETTINGS]\n\n${nodeSettingsHelp()}`);
     return 0;
   }
-  const config = loadNodeConfig(argv, env);
+  const json = argv.includes("--json");
+  const config = loadNodeConfig(
+    argv.filter((word) => word !== "--json"),
+    env,
+  );
   await serveNode(config, (url) => {
+    if (json) process.stdout.write(`${JSON.stringify({ edge: config.edge, url, tokenFile: tokenFile(config) })}\n`);
     process.stderr.write(
       `dsec: node ${config.edge} answers at ${url}, token in ${tokenFile(config)}; Ctrl-C stops it\n`,
     );

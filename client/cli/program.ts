@@ -11,6 +11,8 @@ const MAX_WORDS = 100_000;
 export interface HostCommand {
   readonly name: string;
   readonly help: string;
+  /** Whether it takes `--json`. */
+  readonly json: boolean;
   run(argv: readonly string[]): Promise<number>;
 }
 
@@ -72,6 +74,7 @@ function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finis
     .argument("<command...>", "program and arguments")
     .option("--shell", "the words are a line for the sandbox's /bin/sh")
     .option("--time-limit <time>", "kill the command after so long", timeMs("--time-limit"))
+    .option("--pipes", "wait until background children have let go of its output, too")
     .usage("[options] -- <program> [argument...]")
     .passThroughOptions()
     .action(async (words: string[], options, command: Command) => {
@@ -98,6 +101,7 @@ function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finis
     .option("-u, --user <user[:group]>", "who it runs as")
     .option("-w, --workdir <path>", "where it starts")
     .option("--time-limit <time>", "kill the command after so long", timeMs("--time-limit"))
+    .option("--pipes", "wait until background children have let go of its output, too")
     .usage("[options] <id> -- <program> [argument...]")
     .passThroughOptions()
     .action(async (id: string, words: string[], options, command: Command) => {
@@ -119,6 +123,7 @@ function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finis
       if (line.length === 0) throw new CliError("InvalidArgument", "a command is missing", { hint: "dsec --help" });
       finish(await exec(context, id, line, options));
     });
+  addCommandCommands(program, parts, finish);
   addLookingCommands(program, parts, finish);
 }
 
@@ -126,6 +131,31 @@ function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finis
 function needs(options: Readonly<Record<string, unknown>>, name: string, other: string): void {
   if (options[name] === undefined) return;
   throw new CliError("InvalidArgument", `--${name} means nothing without --${other}`);
+}
+
+/** About commands that were started before. */
+function addCommandCommands(program: Command, parts: ProgramParts, finish: Finish): void {
+  subcommand(program, "commands", "list the commands of a sandbox")
+    .argument("<id>", "sandbox")
+    .action(async (id: string, _options, command: Command) => {
+      const { commands } = await import("./commands/commands.ts");
+      finish(await commands(contextOf(parts, command), id));
+    });
+  subcommand(program, "signal", "signal a command's process group")
+    .argument("<id>", "sandbox")
+    .argument("<command>", "command id")
+    .argument("[signal]", "name or number", "SIGTERM")
+    .action(async (id: string, commandId: string, name: string, _options, command: Command) => {
+      const { signal } = await import("./commands/signal.ts");
+      finish(await signal(contextOf(parts, command), id, commandId, name));
+    });
+  subcommand(program, "wait", "wait for the end of a command; its exit status becomes ours")
+    .argument("<id>", "sandbox")
+    .argument("<command>", "command id")
+    .action(async (id: string, commandId: string, _options, command: Command) => {
+      const { wait } = await import("./commands/wait.ts");
+      finish(await wait(contextOf(parts, command), id, commandId));
+    });
 }
 
 function addLookingCommands(program: Command, parts: ProgramParts, finish: Finish): void {
@@ -144,6 +174,7 @@ function addLookingCommands(program: Command, parts: ProgramParts, finish: Finis
   subcommand(program, "rm", "remove sandboxes")
     .argument("[id...]", "sandboxes")
     .option("--all", "every sandbox of the project")
+    .option("-f, --force", "no complaint about ids that nobody knows")
     .option("--label <name=value>", "every sandbox with the label (may be given again)", pair("--label"))
     .action(async (ids: string[], options, command: Command) => {
       const { rm } = await import("./commands/rm.ts");
@@ -225,6 +256,12 @@ function addHostCommands(program: Command, parts: ProgramParts, finish: Finish):
       .allowUnknownOption()
       .helpOption(false)
       .passThroughOptions()
-      .action(async (words: string[]) => finish(await host.run(words)));
+      .action(async (words: string[], _options, command: Command) => {
+        const json = command.optsWithGlobals().json === true;
+        if (json && !host.json) {
+          throw new CliError("InvalidArgument", `${host.name} has no results as JSON`, { hint: "leave --json out" });
+        }
+        finish(await host.run(json ? ["--json", ...words] : words));
+      });
   }
 }

@@ -171,8 +171,46 @@ describe("the command line against a real node", { timeout: 300_000 }, () => {
     assert.match((await dsec(["ls", "--label", "a=b"])).stdout.toString(), new RegExp(`${id} +ready`));
     assert.equal(JSON.parse((await dsec(["ls", "--json"])).stdout.toString()).id, id);
     assert.equal((await dsec(["rm", id])).status, 0);
-    assert.equal((await dsec(["rm", id])).status, 0);
     assert.deepEqual(await sandboxes(), []);
+  });
+
+  test("rm of an id that nobody knows is a failure, unless it was meant", async () => {
+    const id = (await dsec(["create", ...BASE])).stdout.toString().trim();
+    const mistyped = `${id.slice(0, -1)}${id.endsWith("x") ? "y" : "x"}`;
+    const outcome = await dsec(["rm", mistyped, id]);
+    assert.deepEqual([outcome.status, outcome.stdout.toString()], [125, `${id}\n`]);
+    assert.match(outcome.stderr, new RegExp(`^dsec: ${mistyped}: no sandbox`));
+    assert.deepEqual(await sandboxes(), []);
+    assert.equal((await dsec(["rm", "--force", id])).status, 0);
+  });
+
+  test("commands, signal and wait work on what was started before", async () => {
+    const id = (await dsec(["create", ...BASE])).stdout.toString().trim();
+    const command = (await dsec(["exec", "-d", id, "--", "sleep", "600"])).stdout.toString().trim();
+    assert.match((await dsec(["commands", id])).stdout.toString(), new RegExp(`${command} +\\d+ +running .*sleep 600`));
+    assert.equal(JSON.parse((await dsec(["commands", "--json", id])).stdout.toString()).id, command);
+    assert.equal((await dsec(["signal", id, command, "SIGNOTHING"])).status, 125);
+    assert.equal((await dsec(["signal", id, command, "9"])).status, 0);
+    assert.equal((await dsec(["wait", id, command])).status, 137);
+    const ended = JSON.parse((await dsec(["--json", "wait", id, command])).stdout.toString());
+    assert.equal(ended.status.signal, "SIGKILL");
+    await dsec(["rm", id]);
+  });
+
+  test("with --pipes a background child that holds the output is waited for", async () => {
+    const outcome = await dsec(["run", "--pipes", ...BASE, "--shell", "(sleep 0.3; echo late) & echo early"]);
+    assert.deepEqual([outcome.status, outcome.stdout.toString()], [0, "early\nlate\n"]);
+  });
+
+  test("--json counts before a command of this machine, or is refused where there is no JSON", async () => {
+    const facts = JSON.parse((await dsec(["--json", "doctor"])).stdout.toString());
+    assert.ok(Array.isArray(facts) && facts.length > 3);
+    const refused = await dsec(["--json", "bench", "create"]);
+    assert.deepEqual([refused.status, refused.stdout.toString()], [125, ""]);
+    assert.match(refused.stderr, /^dsec: bench has no results as JSON/);
+    const places = { DSEC_DATA_DIR: join(folder, "data"), DSEC_RUN_DIR: join(folder, "run") };
+    const down = await dsec(["--json", "down"], "", places);
+    assert.deepEqual(JSON.parse(down.stdout.toString()), { stopped: false, sandboxesKept: false });
   });
 
   test("cp moves a file both ways with its mode, and leaves nothing half done", async () => {

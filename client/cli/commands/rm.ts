@@ -6,13 +6,13 @@ import { compact } from "../spec-options.ts";
 /** Sandboxes removed at the same time: enough to keep a node busy, not enough to flood it. */
 const CONCURRENCY = 16;
 
-/** Removes sandboxes; each on its own, so that one failure stops no other. Success for those that are gone already. */
+/** Removes sandboxes; each on its own, so that one failure stops no other. One that nobody knows is a mistake unless `force`. */
 export async function rm(
   context: CliContext,
   ids: readonly string[],
-  options: { readonly all?: boolean; readonly label?: Record<string, string> },
+  options: { readonly all?: boolean; readonly label?: Record<string, string>; readonly force?: boolean },
 ): Promise<number> {
-  const { all = false, label } = options;
+  const { all = false, label, force = false } = options;
   if ([ids.length > 0, all, label !== undefined].filter(Boolean).length !== 1) {
     throw new CliError("InvalidArgument", "name the sandboxes to remove, or say --all or --label");
   }
@@ -23,6 +23,8 @@ export async function rm(
   const worker = async () => {
     for (let id = pending.shift(); id !== undefined; id = pending.shift()) {
       try {
+        // Removal succeeds for what is gone: a mistyped id shows only here. What a list has named may go meanwhile.
+        if (ids.length > 0 && !force) await client.sandboxes.info(id);
         await client.sandboxes.remove(id);
         results.push({ id });
       } catch (error) {
