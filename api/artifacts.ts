@@ -9,7 +9,7 @@ export const ArtifactName = Type.String({
   pattern: "^[a-z0-9][a-z0-9._/-]{0,126}(:[A-Za-z0-9_][A-Za-z0-9._-]{0,126})?$",
 });
 
-/** What the body of an import is. `tar`: a file tree, plain, gzip or zstd. `oci`: an image layout in a tar. */
+/** What the body of an import is. `tar`: a file tree, plain or compressed with gzip, zstd, xz or bzip2. `oci`: an image layout in a tar. */
 export const ImportQuery = closed({
   name: ArtifactName,
   kind: oneOf(ARTIFACT_KINDS),

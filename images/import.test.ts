@@ -56,11 +56,11 @@ describe("importing a tar", () => {
     });
   }
 
-  test("gives the same layer plain, with gzip and with zstd", async () => {
+  test("gives the same layer plain and in every compression", async () => {
     using made = await temporaryStore();
     const bytes = archive({ path: "a", body: "x".repeat(100_000) }, { path: "d", flag: "5" });
     const results = [];
-    for (const form of [bytes, gzipSync(bytes), zstdCompressSync(bytes)])
+    for (const form of [bytes, gzipSync(bytes), zstdCompressSync(bytes), packed("xz", bytes), packed("bzip2", bytes)])
       results.push(await importBytes(made.store, form));
     assert.equal(new Set(results.flatMap(({ layers }) => layers)).size, 1);
     assert.equal((await made.store.list()).length, 1);
@@ -211,9 +211,26 @@ describe("importing a hostile tar is refused and leaves nothing:", () => {
 
   test("a compression we do not know, by name", async () => {
     using made = await temporaryStore();
-    const xz = Buffer.from([0xfd, 0x37, 0x7a, 0x58, 0x5a, 0, 1, 2, 3]);
-    await assert.rejects(importBytes(made.store, xz), { kind: "InvalidArgument", message: /compressed with xz/ });
+    const zip = Buffer.from("PK\x03\x04 and so on");
+    await assert.rejects(importBytes(made.store, zip), { kind: "InvalidArgument", message: /compressed with zip/ });
   });
+
+  for (const format of ["xz", "bzip2"] as const) {
+    test(`a damaged or cut off ${format} stream, however much of it was read`, async () => {
+      using made = await temporaryStore();
+      const body = Buffer.from(Array.from({ length: 300_000 }, (_, at) => (at * 7919) >> 3));
+      const whole = packed(format, archive({ path: "a", body }, { path: "b", body }));
+      const damaged = Buffer.from(whole);
+      damaged.writeUInt8((damaged.at(-30) ?? 0) ^ 1, damaged.length - 30);
+      for (const bytes of [whole.subarray(0, 20), whole.subarray(0, -20), damaged]) {
+        await assert.rejects(importBytes(made.store, bytes), {
+          kind: "InvalidArgument",
+          message: /damaged or cut off/,
+        });
+      }
+      assert.deepEqual(contents(made.store), []);
+    });
+  }
 
   test("more entries, names or data than the limits allow", async () => {
     using made = await temporaryStore();
@@ -256,7 +273,8 @@ describe("an import that is given up", () => {
 
   test("by its sender rejects with the sender's error, compressed or not", async () => {
     using made = await temporaryStore();
-    for (const bytes of [archive({ path: "a", body: "x" }), gzipSync(archive({ path: "a", body: "x" }))]) {
+    const plain = archive({ path: "a", body: "x" });
+    for (const bytes of [plain, gzipSync(plain), packed("xz", plain)]) {
       async function* broken(): AsyncIterable<Uint8Array> {
         yield bytes.subarray(0, 20);
         throw new Error("connection reset");
@@ -281,3 +299,8 @@ describe("an import that is given up", () => {
     assert.equal(seen.at(-1), bytes.length);
   });
 });
+
+/** Compressed by the program of that name. */
+function packed(format: "xz" | "bzip2", bytes: Buffer): Buffer {
+  return execFileSync(format, ["--compress", "--stdout"], { input: bytes, maxBuffer: 2 ** 26 });
+}

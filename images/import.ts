@@ -18,7 +18,7 @@ export interface ImportProgress {
 export interface ImportOptions {
   readonly store: LayerStore;
   readonly source: AsyncIterable<Uint8Array>;
-  /** `tar`: a file tree. `oci`: an OCI image layout, or what `docker save` writes, inside a tar. Either may be gzip or zstd. */
+  /** `tar`: a file tree. `oci`: an OCI image layout, or what `docker save` writes, inside a tar. Either may be compressed. */
   readonly format: ImportFormat;
   /** A base loses device nodes quietly (they are counted); other kinds refuse them. Default `base`. */
   readonly kind?: ArtifactKind;

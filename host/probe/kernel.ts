@@ -3,10 +3,10 @@ import { release, tmpdir } from "node:os";
 import { join } from "node:path";
 import { isAppArmorOn } from "#host/apparmor/apparmor.ts";
 import { openCgroups } from "#host/cgroup/cgroups.ts";
+import { findProgram } from "#host/programs.ts";
 import { ioctlNumber } from "#host/sys/ioctl.ts";
 import { libcFunction } from "#host/sys/libc.ts";
 import { type Finding, type Look, missing, partial, works } from "./fact.ts";
-import { findProgram } from "./tools.ts";
 
 /** Looks that need no mounts. */
 export function kernelLooks(): readonly Look[] {

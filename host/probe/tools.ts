@@ -1,6 +1,4 @@
-import { accessSync, constants } from "node:fs";
-import { delimiter, join } from "node:path";
-import { hasCode } from "#core/errors.ts";
+import { findProgram } from "#host/programs.ts";
 import { type Look, missing, works } from "./fact.ts";
 
 /** Programs that the platform runs, and what for. None is needed to run a sandbox from an image that is there already. */
@@ -13,9 +11,6 @@ const TOOLS: readonly { readonly name: string; readonly debianPackage: string; r
   { name: "skopeo", debianPackage: "skopeo", why: "fetching images from container registries" },
 ];
 
-/** Administrators' programs are not in everybody's PATH. */
-const SYSTEM_DIRS = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
-
 /** Looks for the programs. */
 export function toolLooks(path = process.env.PATH ?? ""): readonly Look[] {
   return TOOLS.map(({ name, debianPackage, why }) => ({
@@ -27,17 +22,4 @@ export function toolLooks(path = process.env.PATH ?? ""): readonly Look[] {
       return file === undefined ? missing("not found") : works(file);
     },
   }));
-}
-
-/** Where a program is, in the search path or among the administrators' programs; `undefined` when it is nowhere. */
-export function findProgram(name: string, path = process.env.PATH ?? ""): string | undefined {
-  for (const dir of [...path.split(delimiter).filter(Boolean), ...SYSTEM_DIRS]) {
-    try {
-      accessSync(join(dir, name), constants.X_OK);
-      return join(dir, name);
-    } catch (error) {
-      if (!hasCode(error, "ENOENT", "EACCES", "ENOTDIR")) throw error;
-    }
-  }
-  return undefined;
 }

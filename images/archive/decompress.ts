@@ -1,5 +1,6 @@
 import { type Duplex, Readable } from "node:stream";
 import { createGunzip, createZstdDecompress } from "node:zlib";
+import { openDecompressor } from "#host/decompressor.ts";
 import { badInput } from "../entry.ts";
 
 type Bytes = AsyncIterable<Uint8Array>;
@@ -10,14 +11,14 @@ const PIECE_BYTES = 256 * 1024;
 const MAGICS: readonly { readonly name: string; readonly magic: readonly number[]; readonly open?: () => Duplex }[] = [
   { name: "gzip", magic: [0x1f, 0x8b], open: () => createGunzip({ chunkSize: PIECE_BYTES }) },
   { name: "zstd", magic: [0x28, 0xb5, 0x2f, 0xfd], open: () => createZstdDecompress({ chunkSize: PIECE_BYTES }) },
-  { name: "xz", magic: [0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00] },
-  { name: "bzip2", magic: [0x42, 0x5a, 0x68] },
+  { name: "xz", magic: [0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00], open: () => openDecompressor("xz") },
+  { name: "bzip2", magic: [0x42, 0x5a, 0x68], open: () => openDecompressor("bzip2") },
   { name: "zip", magic: [0x50, 0x4b, 0x03, 0x04] },
 ];
 const LONGEST_MAGIC = 6;
 
 /**
- * The plain bytes of a stream that is plain, gzip or zstd by its first bytes. Damage is an `InvalidArgument`; errors of the
+ * The plain bytes of a stream that is plain, gzip, zstd, xz or bzip2 by its first bytes. Damage is an `InvalidArgument`; errors of the
  * source itself pass through as they are. Ending the iteration ends the source.
  */
 export async function* decompressed(source: Bytes): Bytes {
@@ -32,7 +33,10 @@ export async function* decompressed(source: Bytes): Bytes {
     }
     const format = MAGICS.find(({ magic }) => magic.every((byte, index) => head[index] === byte));
     if (format !== undefined && format.open === undefined) {
-      throw badInput(`the archive is compressed with ${format.name}`, "send it plain, or compressed with gzip or zstd");
+      throw badInput(
+        `the archive is compressed with ${format.name}`,
+        "send a tar, plain or compressed with gzip, zstd, xz or bzip2",
+      );
     }
     const whole = rest(head, iterator);
     yield* format?.open === undefined ? whole : inflate(whole, format.open(), format.name);
