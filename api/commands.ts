@@ -64,12 +64,23 @@ export const CommandView = closed({
   startedAtMs: Type.Number(),
   status: Type.Optional(
     closed({
-      cause: oneOf(["exited", "signaled", "timeout", "out-of-memory", "sandbox-stopped", "agent-lost"]),
+      cause: oneOf([
+        "exited",
+        "signaled",
+        "timeout",
+        "out-of-memory",
+        "session-ended",
+        "sandbox-stopped",
+        "agent-lost",
+      ]),
       code: Type.Optional(Type.Integer({ description: "Present exactly when it exited by itself." })),
       signal: Type.Optional(Type.String({ description: "Present exactly when a signal ended it." })),
       wallMs: Type.Number(),
       cpuMs: Type.Number(),
       maxRssKiB: Type.Number(),
+      sessionEnded: Type.Optional(
+        Type.Literal(true, { description: "Of a line: its session ended together with it." }),
+      ),
     }),
   ),
   stdout: StreamView,

@@ -57,7 +57,7 @@ export interface TaskSink {
 
 /** The leader's end. The link knows nothing of memory limits: the edge turns a SIGKILL into `out-of-memory`. */
 export interface TaskEnd extends Omit<ExitStatus, "cause"> {
-  readonly cause: "exited" | "signaled" | "timeout";
+  readonly cause: "exited" | "signaled" | "timeout" | "session-ended";
 }
 
 /** A task as the agent knows it when it is asked. */
@@ -84,6 +84,10 @@ export interface TaskSpec {
 /** Paths are absolute, inside the sandbox, as bytes. File actions end with `code` 0 or the errno that stopped them. */
 export type TaskAction =
   | { readonly type: "exec"; readonly argv: readonly Uint8Array[]; readonly terminal?: TerminalSize | undefined }
+  /** A shell of the platform that waits for lines. Its streams carry what it says between lines. */
+  | { readonly type: "session" }
+  /** A line for the shell of a session, given by its task's number: with its own streams, after the lines before it. */
+  | { readonly type: "line"; readonly session: number; readonly text: Uint8Array }
   /** Writes the bytes to stdout. `length` undefined: to the end. */
   | { readonly type: "read"; readonly path: Uint8Array; readonly offset: number; readonly length: number | undefined }
   /** Replaces the file by what comes on stdin, atomically, when stdin is closed properly; else leaves the old one. */

@@ -92,7 +92,15 @@ export interface SandboxInfo {
 }
 
 /** How a command ended. There is no default: each is observed. */
-export type ExitCause = "exited" | "signaled" | "timeout" | "out-of-memory" | "sandbox-stopped" | "agent-lost";
+export type ExitCause =
+  | "exited"
+  | "signaled"
+  | "timeout"
+  | "out-of-memory"
+  /** Of a line: its session ended before it ran. */
+  | "session-ended"
+  | "sandbox-stopped"
+  | "agent-lost";
 
 /** The end of a command: why, with what, and what it took. */
 export interface ExitStatus {
@@ -103,7 +111,10 @@ export interface ExitStatus {
   readonly signal: string | undefined;
   readonly wallMs: number;
   readonly cpuMs: number;
+  /** 0 of a line: its processes are not told apart from those of the session. */
   readonly maxRssKiB: number;
+  /** Of a line: its session ended together with it. */
+  readonly sessionEnded?: true;
 }
 
 /** The two output streams of a command, never merged. */

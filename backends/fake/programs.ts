@@ -11,6 +11,9 @@ export function programOf(task: TaskSpec, sandbox: FakeSandbox): Program {
   if (task.user === "nobody-here") throw new SandboxError("InvalidArgument", "the sandbox has no such user");
   if (action.type === "connect") return echoServer(action.port);
   if (action.type === "listeners") return (io) => tellListeners(action.port, io);
+  if (action.type === "session" || action.type === "line") {
+    throw new SandboxError("FailedPrecondition", "the fake guest has no sessions");
+  }
   if (action.type !== "exec") return (io) => actOnFile(action, io, sandbox);
   if (action.terminal !== undefined) throw new SandboxError("FailedPrecondition", "the fake guest has no terminals");
   const [name = "", ...args] = action.argv.map((argument) => Buffer.from(argument).toString());
@@ -90,7 +93,7 @@ export function pattern(offset: number, length: number): Uint8Array {
   return bytes;
 }
 
-type FileAction = Exclude<TaskAction, { readonly type: "exec" | "connect" | "listeners" }>;
+type FileAction = Exclude<TaskAction, { readonly type: "exec" | "connect" | "listeners" | "session" | "line" }>;
 
 async function actOnFile(action: FileAction, io: ProgramIo, { files }: FakeSandbox): Promise<number> {
   switch (action.type) {

@@ -112,8 +112,16 @@ export function resourceView(count: ResourceCount): ResourceCountView {
   return { ...count, surplus: [...count.surplus] };
 }
 
-function statusView({ cause, code, signal, wallMs, cpuMs, maxRssKiB }: ExitStatus): NonNullable<CommandView["status"]> {
-  return present({ cause, code, signal, wallMs, cpuMs, maxRssKiB });
+function statusView({
+  cause,
+  code,
+  signal,
+  wallMs,
+  cpuMs,
+  maxRssKiB,
+  sessionEnded,
+}: ExitStatus): NonNullable<CommandView["status"]> {
+  return present({ cause, code, signal, wallMs, cpuMs, maxRssKiB, sessionEnded });
 }
 
 type Present<T> = { [K in keyof T as undefined extends T[K] ? never : K]: T[K] } & {

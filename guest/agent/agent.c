@@ -43,7 +43,10 @@ static void require(bool success, int status) {
 
 void *pages_map(size_t size) {
 	void *pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	return pages == MAP_FAILED ? NULL : pages;
+	if (pages == MAP_FAILED) return NULL;
+	/* What one task gave the agent, a process of another must not find in its memory. */
+	madvise(pages, size, MADV_DONTFORK);
+	return pages;
 }
 
 void pages_unmap(void *pages, size_t size) {
@@ -92,6 +95,9 @@ static void on_task_event(struct agent *a, enum source source, struct task *task
 		} else {
 			input_drain(a, task);
 		}
+		break;
+	case ON_SESSION:
+		if (task->action == ACTION_SESSION) session_event(a, task);
 		break;
 	case ON_STDOUT:
 	case ON_STDERR:
@@ -158,6 +164,12 @@ static void read_streams(struct agent *a) {
 	}
 }
 
+void agent_drop_buffers(struct agent *a) {
+	uintptr_t begin = ((uintptr_t)a->receive + 4095) & ~(uintptr_t)4095;
+	uintptr_t end = (uintptr_t)(a->send + SEND_CAPACITY) & ~(uintptr_t)4095;
+	madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 /* Rings that were emptied and stand unused, and the buffers of the connection. */
 static void tidy(struct agent *a) {
 	if (a->now_us < a->tidy_us) {
@@ -174,11 +186,7 @@ static void tidy(struct agent *a) {
 			stream->ring = NULL;
 		}
 	}
-	uintptr_t begin = ((uintptr_t)a->receive + 4095) & ~(uintptr_t)4095;
-	uintptr_t end = (uintptr_t)(a->send + SEND_CAPACITY) & ~(uintptr_t)4095;
-	if (a->connection.receive_length == 0 && a->connection.send_head == a->connection.send_tail) {
-		madvise((void *)begin, end - begin, MADV_DONTNEED);
-	}
+	if (a->connection.receive_length == 0 && a->connection.send_head == a->connection.send_tail) agent_drop_buffers(a);
 }
 
 static int wait_ms(const struct agent *a) {
@@ -270,6 +278,7 @@ static void prepare(struct agent *a) {
 	int last = a->options.blank ? BLANK_SOCKET : LISTENER + a->options.cgroups;
 	for (int fd = LISTENER; fd <= last; fd++) require(ioctl(fd, FIOCLEX) == 0, 72);
 	if (a->options.blank) require(blank_ready() == 0, 71);
+	if (a->options.shell > 0) require(ioctl(a->options.shell, FIOCLEX) == 0, 72);
 	int nonblocking = 1;
 	ioctl(LISTENER, FIONBIO, &nonblocking);
 	require(getrandom(a->boot_id, sizeof a->boot_id, 0) == sizeof a->boot_id, 71);
@@ -289,7 +298,7 @@ static void prepare(struct agent *a) {
 
 int main(int argc, char **argv) {
 	if (options_parse(argc, argv, &agent.options) != 0) {
-		static const char usage[] = "usage: dsec-agent [--blank] [--cgroups=N] [--processors=LIST] [--apparmor=PROFILE] "
+		static const char usage[] = "usage: dsec-agent [--blank] [--shell=DESCRIPTOR] [--cgroups=N] [--processors=LIST] [--apparmor=PROFILE] "
 					    "[--rlimit=NAME:SOFT:HARD]...\n";
 		ssize_t ignored = write(2, usage, sizeof usage - 1);
 		(void)ignored;

@@ -72,8 +72,19 @@ struct input {
 	uint8_t answer; /* enum stdin_answer */
 };
 
+/* What the shell opens for a line, in the order in which it is passed; the input may be missing. */
+enum line_end { LINE_TEXT, LINE_OUT, LINE_ERR, LINE_INPUT, LINE_ENDS };
+
 enum task_state { TASK_FREE, TASK_WAITING, TASK_CONNECTING, TASK_FAILED, TASK_RUNNING, TASK_ENDED };
-enum cause { CAUSE_EXITED = 0, CAUSE_SIGNALED = 1, CAUSE_TIMEOUT = 2, CAUSE_LIVE = 255 };
+enum cause {
+	CAUSE_EXITED = 0,
+	CAUSE_SIGNALED = 1,
+	CAUSE_TIMEOUT = 2,
+	CAUSE_SESSION_ENDED = 3, /* of a line: its session ended before it ran */
+	CAUSE_LIVE = 255,
+};
+/* Beside a cause: the session ended together with the line. */
+#define CAUSE_WITH_SESSION 0x40
 
 struct ending {
 	uint8_t cause;
@@ -110,6 +121,10 @@ struct task {
 	struct stream streams[STREAMS];
 	struct input input;
 	struct ending ending;
+	struct session *shell; /* of a session: its own; of a line: the one that it is given to, until the line has ended */
+	struct link queued;    /* of a line: on the session's lines until the shell has it */
+	int line_ends[LINE_ENDS];
+	uint32_t line_size; /* of its text, against WAITING_LIMIT while it waits */
 };
 
 struct connection {
@@ -143,6 +158,7 @@ struct options {
 	bool blank; /* what follows comes later, from the launcher */
 	int cgroups;
 	char profile[PROFILE_LIMIT + 1]; /* of AppArmor, for all but the agent; empty: none */
+	int shell; /* descriptor of the program that sessions run; 0: none */
 	int rlimits;
 	struct rlimit_setting rlimit[RLIMIT_LIMIT];
 	/* What commands start on; none set: wherever the agent may run. */
@@ -177,12 +193,26 @@ struct agent {
 };
 
 /* What an epoll event is about; packed with the slot and its generation. */
-enum source { ON_LISTENER, ON_CONNECTION, ON_SIGNALS, ON_SPAWNER, ON_REPORT, ON_INPUT, ON_STDOUT, ON_STDERR, ON_BLANK };
+enum source {
+	ON_LISTENER,
+	ON_CONNECTION,
+	ON_SIGNALS,
+	ON_SPAWNER,
+	ON_REPORT,
+	ON_INPUT,
+	ON_STDOUT,
+	ON_STDERR,
+	ON_BLANK,
+	ON_SESSION,
+};
 
 /* agent.c */
 void agent_watch(struct agent *agent, int fd, uint32_t events, enum source source, const struct task *task);
 uint64_t monotonic_us(void);
 void agent_timer(struct agent *agent, uint64_t at_us);
+/* Gives back the buffers of the connection, with what passed through them. */
+void agent_drop_buffers(struct agent *agent);
+/* Zeroed, and not inherited by other processes. */
 void *pages_map(size_t size);
 void pages_unmap(void *pages, size_t size);
 void close_fd(int *fd);
@@ -213,7 +243,7 @@ bool connection_flush(struct agent *agent);
 /* task.c */
 struct task *task_find(struct agent *agent, uint32_t number);
 void task_start(struct agent *agent, const struct frame *frame);
-void task_signal(struct task *task, int signal, bool group);
+void task_signal(struct agent *agent, struct task *task, int signal, bool group);
 void task_forget(struct agent *agent, struct task *task);
 void task_free(struct agent *agent, struct task *task);
 void task_due(struct agent *agent, struct task *task);
@@ -221,6 +251,8 @@ void task_fail(struct agent *agent, struct task *task, uint8_t stage, int32_t er
 void task_reported(struct agent *agent, struct task *task);
 /* A start that does not get on, its child stopped by root of the sandbox, say: ended, or begun again when nothing was done. */
 void task_stuck(struct agent *agent, struct task *task);
+/* A line, which no process of its own stands for, was taken on. */
+void task_begun(struct agent *agent, struct task *task, pid_t pid);
 void start_failed(struct agent *agent, uint32_t number, uint8_t stage, int32_t error);
 /* The task has ended with what `ending` says. */
 void task_finish(struct agent *agent, struct task *task);
@@ -267,6 +299,30 @@ void port_abort(struct task *task);
 /* listeners.c */
 void listeners_start(struct agent *agent, struct task *task);
 void listeners_look(struct agent *agent);
+/* session.c */
+/* Makes the agent's side of a session that is about to start; `runner` is its end of the socket. False: no memory. */
+bool session_open(struct agent *agent, struct task *task, int runner);
+/* Hears what the runner says. */
+void session_event(struct agent *agent, struct task *task);
+/* The runner was reaped: everything that waits for it ends. */
+void session_gone(struct agent *agent, struct task *task);
+/* Ends it and everything that it started, which takes a while: the runner goes last. */
+void session_end(struct agent *agent, struct task *task);
+/* The work of a session that has a time: killing what is left. */
+void session_expire(struct agent *agent, struct task *task);
+void session_release(struct task *task);
+
+/* line.c */
+/* Takes a line on: it is given to its shell when the lines before it have ended. 0, or the stage that fails, with errno. */
+uint8_t line_accept(struct agent *agent, struct task *task, const struct start *start);
+/* The next line of a session that has none, if it can take one. */
+void line_advance(struct agent *agent, struct session *session);
+void line_end(struct agent *agent, struct task *task, uint8_t cause, int32_t value);
+void line_signal(struct agent *agent, struct task *task, int signal);
+/* Its time is over, now or since a while. */
+void line_expire(struct agent *agent, struct task *task);
+void line_forget(struct agent *agent, struct task *task);
+void line_release(struct agent *agent, struct task *task);
 
 /* launch.c */
 void spawner_start(struct agent *agent);

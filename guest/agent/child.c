@@ -11,6 +11,7 @@
 
 #include "files.h"
 #include "program.h"
+#include "session.h"
 #include "spawner.h"
 #include "start.h"
 #include "user.h"
@@ -50,17 +51,22 @@ static int arrange_streams(const struct spawn *spawn, bool terminal) {
 	return input < 0 || dup2(input, 0) < 0 || dup2(out, 1) < 0 || dup2(spawn->fds[PASSED_ERR], 2) < 0 ? errno : 0;
 }
 
-/* Afterwards: 0 to 2 the streams, 3 the report, 4 the marker of a write, nothing else. */
+/* Afterwards: 0 to 2 the streams, 3 the report, from 4 on the marker of a write or what a session needs, nothing else. */
 static int arrange(const struct spawn *spawn, bool terminal) {
+	static const enum passed wanted[] = {PASSED_REPORT, PASSED_MARKER, PASSED_CONTROL, PASSED_SHELL};
+	int moved[sizeof wanted / sizeof wanted[0]], count = 0;
 	int error = arrange_streams(spawn, terminal);
 	if (error != 0) return error;
-	/* The marker first: the report may lie in its place, and is moved below everything received. */
-	int report = fcntl(spawn->fds[PASSED_REPORT], F_DUPFD_CLOEXEC, MARKER + PASSED_LIMIT + 2);
-	if (report < 0) return errno;
-	int marker = spawn->fds[PASSED_MARKER];
-	if (marker >= 0 && marker != MARKER && dup3(marker, MARKER, O_CLOEXEC) < 0) return errno;
-	if (dup3(report, REPORT, O_CLOEXEC) < 0) return errno;
-	return close_range(marker >= 0 ? MARKER + 1 : MARKER, ~0u, 0) != 0 ? errno : 0;
+	/* Out of the way first: each may lie in the place of another. */
+	for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+		if (spawn->fds[wanted[i]] < 0) continue;
+		moved[count] = fcntl(spawn->fds[wanted[i]], F_DUPFD_CLOEXEC, REPORT + 2 * PASSED_LIMIT);
+		if (moved[count++] < 0) return errno;
+	}
+	for (int i = 0; i < count; i++) {
+		if (dup3(moved[i], REPORT + i, O_CLOEXEC) < 0) return errno;
+	}
+	return close_range((unsigned)(REPORT + count), ~0u, 0) != 0 ? errno : 0;
 }
 
 /*
@@ -124,6 +130,7 @@ void child_main(const struct options *options, const struct spawn *spawn) {
 	if ((error = become(&identity)) != 0) fail(REPORT, STAGE_USER, error);
 	if (chdir(start.cwd) != 0) fail(REPORT, STAGE_CWD, errno);
 	if (start.action == ACTION_EXEC) run(&start, &identity);
+	if (start.action == ACTION_SESSION) runner_main(&start, &identity, REPORT);
 	/* The action is under way: what stops it from here on is its exit code. */
 	close(REPORT);
 	_exit(files_run(&start, spawn->fds[PASSED_MARKER] >= 0 ? MARKER : -1));

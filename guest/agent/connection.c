@@ -67,7 +67,7 @@ static bool handle_task(struct agent *agent, const struct frame *frame) {
 		if (task != NULL) input_finish(agent, task, get64(frame->payload));
 		return true;
 	case FRAME_SIGNAL:
-		if (task != NULL) task_signal(task, (int)get32(frame->payload), frame->flag == 1);
+		if (task != NULL) task_signal(agent, task, (int)get32(frame->payload), frame->flag == 1);
 		return frame->flag <= 1;
 	case FRAME_ACK:
 		if (frame->flag >= STREAMS) return false;

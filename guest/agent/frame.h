@@ -50,6 +50,7 @@ enum stage {
 	STAGE_INTERPRETER = 10, /* the program exists, its interpreter does not */
 	STAGE_DUPLICATE = 11,   /* the number is taken */
 	STAGE_CONNECT = 12,     /* nobody takes connections at the port */
+	STAGE_SESSION = 13,     /* the agent was given no shell (ENOENT), or the session of a line is none (ESRCH) */
 };
 
 /* Flags of STDIN_ACK. */

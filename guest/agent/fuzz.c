@@ -8,7 +8,10 @@
 
 /* Touches every byte that a parsed START points at, so that the sanitizer sees each. */
 static size_t walk(const struct start *start) {
-	size_t sum = strlen(start->user) + strlen(start->cwd);
+	size_t sum = 0;
+	if (start->user != NULL) sum += strlen(start->user);
+	if (start->cwd != NULL) sum += strlen(start->cwd);
+	if (start->line != NULL) sum += strlen(start->line);
 	if (start->path != NULL) sum += strlen(start->path);
 	if (start->target != NULL) sum += strlen(start->target);
 	if (start->owner != NULL) sum += strlen(start->owner);

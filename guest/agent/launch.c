@@ -28,7 +28,11 @@ void spawner_start(struct agent *agent) {
 		return;
 	}
 	pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, 0);
-	if (pid == 0) spawner_main(&agent->options, pair[1]);
+	if (pid == 0) {
+		/* What passed through them is nobody else's. */
+		agent_drop_buffers(agent);
+		spawner_main(&agent->options, pair[1]);
+	}
 	close(pair[1]);
 	if (pid < 0) {
 		close(pair[0]);
@@ -128,6 +132,16 @@ static int open_terminal(struct ends *ends, const struct task *task) {
 	return ends->ours[PASSED_INPUT] < 0 ? errno : 0;
 }
 
+static int open_session(const struct agent *agent, struct ends *ends) {
+	int pair[2];
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return errno;
+	ends->ours[PASSED_CONTROL] = pair[0];
+	ends->theirs[PASSED_CONTROL] = pair[1];
+	fcntl(pair[0], F_SETFL, O_NONBLOCK);
+	ends->theirs[PASSED_SHELL] = fcntl(agent->options.shell, F_DUPFD_CLOEXEC, 0);
+	return ends->theirs[PASSED_SHELL] < 0 ? errno : 0;
+}
+
 static int open_streams(struct ends *ends, const struct task *task) {
 	if (task->terminal.rows != 0) return open_terminal(ends, task);
 	int error = open_pipe(ends, PASSED_OUT);
@@ -145,10 +159,11 @@ static int open_body(struct ends *ends, const struct task *task) {
 	return wrote == (ssize_t)task->body_size ? 0 : wrote < 0 ? errno : ENOSPC;
 }
 
-static int open_ends(struct ends *ends, const struct task *task) {
+static int open_ends(const struct agent *agent, struct ends *ends, const struct task *task) {
 	for (int i = 0; i < PASSED_LIMIT; i++) ends->ours[i] = ends->theirs[i] = -1;
 	int error = open_pipe(ends, PASSED_REPORT);
 	if (error == 0) error = open_streams(ends, task);
+	if (error == 0 && task->action == ACTION_SESSION) error = open_session(agent, ends);
 	if (error == 0) error = open_body(ends, task);
 	if (error != 0) {
 		close_ends(ends->ours);
@@ -206,7 +221,12 @@ static void adopt_ends(struct agent *agent, struct task *task, const int ours[PA
 /* False: the spawner takes no more now. */
 static bool hand_over(struct agent *agent, struct task *task) {
 	struct ends ends;
-	int error = open_ends(&ends, task);
+	int error = open_ends(agent, &ends, task);
+	if (error == 0 && task->action == ACTION_SESSION && !session_open(agent, task, ends.ours[PASSED_CONTROL])) {
+		close_ends(ends.ours);
+		close_ends(ends.theirs);
+		error = ENOMEM;
+	}
 	if (error != 0) {
 		task_fail(agent, task, STAGE_LIMIT, error);
 		return true;
@@ -221,6 +241,9 @@ static bool hand_over(struct agent *agent, struct task *task) {
 		agent_timer(agent, task->began_us + STUCK_US);
 		return true;
 	}
+	/* The socket of a session is the session's, and goes with it. */
+	if (task->shell != NULL) ends.ours[PASSED_CONTROL] = -1;
+	session_release(task);
 	close_ends(ends.ours);
 	agent->spawner.writable = false;
 	/* A dead spawner is noticed when it is reaped; a full one says when it has room. */

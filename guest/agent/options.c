@@ -72,6 +72,9 @@ static bool take_profile(const char *text, char profile[PROFILE_LIMIT + 1]) {
 	memcpy(profile, text, length + 1);
 	return true;
 }
+/* Where a descriptor that the agent is given may lie: above the listener, and where nothing of its own is yet. */
+#define FIRST_DESCRIPTOR 3
+#define LAST_DESCRIPTOR 255
 
 int options_parse(int argc, char **argv, struct options *options) {
 	for (int i = 1; i < argc; i++) {
@@ -85,6 +88,10 @@ int options_parse(int argc, char **argv, struct options *options) {
 			options->blank = true;
 		} else if (strncmp(text, "--apparmor=", 11) == 0) {
 			if (!take_profile(text + 11, options->profile)) return -1;
+		} else if (strncmp(text, "--shell=", 8) == 0) {
+			text += 8;
+			if (!take_amount(&text, &count) || *text != 0 || count <= FIRST_DESCRIPTOR || count > LAST_DESCRIPTOR) return -1;
+			options->shell = (int)count;
 		} else if (strncmp(text, "--rlimit=", 9) == 0) {
 			if (!take_rlimit(text + 9, options)) return -1;
 		} else if (strncmp(text, "--processors=", 13) == 0) {

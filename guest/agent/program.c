@@ -40,7 +40,7 @@ static void add_variable(char **environment, const char *prefix, const char *val
 	*environment = room;
 }
 
-static char **environment_of(const struct start *start, const struct identity *identity) {
+char **program_environment(const struct start *start, const struct identity *identity) {
 	static char path[sizeof "PATH=" DEFAULT_PATH];
 	static char home[sizeof "HOME=" + sizeof identity->home];
 	static char user[sizeof "USER=" + sizeof identity->name];
@@ -90,7 +90,7 @@ static struct program_failure search(char **argv, char **environment) {
 
 struct program_failure program_exec(const struct start *start, const struct identity *identity) {
 	char **argv = pointers(start->argv, start->argv_size, 0);
-	char **environment = environment_of(start, identity);
+	char **environment = program_environment(start, identity);
 	if (argv == NULL || environment == NULL) return (struct program_failure){.error = ENOMEM};
 	return strchr(argv[0], '/') != NULL ? try_file(argv[0], argv, environment) : search(argv, environment);
 }

@@ -10,6 +10,9 @@ struct program_failure {
 	bool missing_interpreter;
 };
 
+/* The whole environment of a program: what the start says, and what every program is given beside it. NULL: no memory. */
+char **program_environment(const struct start *start, const struct identity *identity);
+
 /* Replaces the process by the program; returns only when that fails. */
 struct program_failure program_exec(const struct start *start, const struct identity *identity);
 

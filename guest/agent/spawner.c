@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -12,7 +13,10 @@
 
 #define SOCKET 3
 
-static uint8_t body[INLINE_BODY];
+/* Whole pages, so that it can be wiped without touching it. */
+static uint8_t body[INLINE_BODY] __attribute__((aligned(4096)));
+
+void spawner_wipe(void) { madvise(body, sizeof body, MADV_DONTNEED); }
 
 static void close_received(struct spawn *spawn) {
 	for (int i = 0; i < PASSED_LIMIT; i++) close_fd(&spawn->fds[i]);

@@ -16,6 +16,8 @@ enum passed {
 	PASSED_ERR,
 	PASSED_INPUT,
 	PASSED_MARKER,
+	PASSED_CONTROL, /* of a session: the socket that its lines come from, and its shell */
+	PASSED_SHELL,
 	PASSED_FILE, /* a body that is not in the message */
 	PASSED_LIMIT,
 };
@@ -46,6 +48,9 @@ int confine(const struct options *options);
 
 /* seccomp.c: 0 or an errno. Needs CAP_SYS_ADMIN over the own user namespace. */
 int seccomp_install(void);
+
+/* spawner.c: nothing of other tasks may be left in a process that its user may look into. */
+void spawner_wipe(void);
 
 /* child.c: becomes the command or carries out the file action. */
 _Noreturn void child_main(const struct options *options, const struct spawn *spawn);

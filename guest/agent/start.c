@@ -37,6 +37,18 @@ static bool collect(const uint8_t *body, size_t size, struct field fields[START_
 
 #define ANY_WIDTH 255
 
+/* Whether the fields that the action needs are there. */
+static bool complete(const struct field fields[START_TAG_LIMIT]) {
+	uint8_t action = fields[START_ACTION].value[0];
+	/* A line runs as its session does. */
+	if (action == ACTION_LINE) return fields[START_SESSION].value != NULL && fields[START_LINE].value != NULL;
+	if (fields[START_USER].value == NULL || fields[START_CWD].value == NULL) return false;
+	if (action == ACTION_SESSION || action == ACTION_LISTENERS) return true;
+	if (action == ACTION_CONNECT) return fields[START_PORT].value != NULL;
+	if (action == ACTION_EXEC) return is_texts(&fields[START_ARGV]) && fields[START_ARGV].value[0] != 0;
+	return fields[START_PATH].value != NULL && fields[START_PATH].value[0] == '/';
+}
+
 /* Sizes of the fields that are there, and presence of those that the action needs. */
 static bool well_formed(const struct field fields[START_TAG_LIMIT]) {
 	/* What has no width is no field. */
@@ -46,26 +58,21 @@ static bool well_formed(const struct field fields[START_TAG_LIMIT]) {
 		[START_OFFSET] = 8,       [START_LENGTH] = 8,       [START_MODE] = 4,         [START_FLAG] = 1,
 		[START_TERMINAL] = 4,     [START_PORT] = 2,
 		[START_TARGET] = ANY_WIDTH, [START_OWNER] = ANY_WIDTH, [START_DEPTH] = 4,        [START_KEEP] = 1,
+		[START_SESSION] = 4,      [START_LINE] = ANY_WIDTH,
 	};
-	static const uint8_t texts[] = {START_PATH, START_TARGET, START_OWNER};
+	static const uint8_t texts[] = {START_USER, START_CWD, START_PATH, START_TARGET, START_OWNER, START_LINE};
 	for (int tag = 1; tag < START_TAG_LIMIT; tag++) {
 		if (fields[tag].value != NULL && widths[tag] != ANY_WIDTH && fields[tag].size != widths[tag]) return false;
 	}
 	if (fields[START_ACTION].value == NULL) return false;
-	if (!is_text(&fields[START_USER]) || !is_text(&fields[START_CWD])) return false;
-	if (fields[START_ENV].size > 0 && !is_texts(&fields[START_ENV])) return false;
 	/* Also where the action has no use for it: what was parsed can be read. */
+	if (fields[START_ENV].size > 0 && !is_texts(&fields[START_ENV])) return false;
 	if (fields[START_ARGV].size > 0 && !is_texts(&fields[START_ARGV])) return false;
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
 		const struct field *field = &fields[texts[i]];
 		if (field->value != NULL && !is_text(field)) return false;
 	}
-	if (fields[START_ACTION].value[0] == ACTION_EXEC) {
-		return is_texts(&fields[START_ARGV]) && fields[START_ARGV].value[0] != 0;
-	}
-	if (fields[START_ACTION].value[0] == ACTION_CONNECT) return fields[START_PORT].value != NULL;
-	if (fields[START_ACTION].value[0] == ACTION_LISTENERS) return true;
-	return is_text(&fields[START_PATH]) && fields[START_PATH].value[0] == '/';
+	return complete(fields);
 }
 
 int start_parse(const uint8_t *body, size_t size, struct start *start) {
@@ -87,12 +94,15 @@ int start_parse(const uint8_t *body, size_t size, struct start *start) {
 		.path = (const char *)fields[START_PATH].value,
 		.target = (const char *)fields[START_TARGET].value,
 		.owner = (const char *)fields[START_OWNER].value,
+		.line = (const char *)fields[START_LINE].value,
+		.session = fields[START_SESSION].value != NULL ? get32(fields[START_SESSION].value) : 0,
 		.argv = (const char *)fields[START_ARGV].value,
 		.argv_size = fields[START_ARGV].size,
 		.env = (const char *)fields[START_ENV].value,
 		.env_size = fields[START_ENV].size,
 	};
-	bool process = start->action >= ACTION_EXEC && start->action <= ACTION_MOVE;
+	bool of_session = start->action == ACTION_SESSION || start->action == ACTION_LINE;
+	bool process = (start->action >= ACTION_EXEC && start->action <= ACTION_MOVE) || of_session;
 	if (!process && !start_is_direct(start->action)) return -1;
 	if (fields[START_PORT].value != NULL && start->port == 0) return -1;
 	if (start->action == ACTION_CONNECT && !start->input) return -1;

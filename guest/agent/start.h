@@ -21,6 +21,8 @@ enum action {
 	ACTION_CHOWN = 9,
 	ACTION_SYMLINK = 10,
 	ACTION_MOVE = 11,
+	ACTION_SESSION = 16, /* a shell that lines are given to */
+	ACTION_LINE = 17,    /* a line for the shell of a session */
 	/* Without a process: the agent does them itself. */
 	ACTION_CONNECT = 20,
 	ACTION_LISTENERS = 21,
@@ -40,12 +42,14 @@ enum start_tag {
 	START_MODE = 11,       /* u32 */
 	START_FLAG = 12,       /* u8: parents of what makes a name, recursive of remove, without hidden names of list */
 	START_TERMINAL = 13,   /* u16 rows, u16 columns */
+	START_SESSION = 14,    /* u32, the session's task */
 	START_PORT = 15,       /* u16, not zero: connect; listeners: wait until somebody listens there */
 	START_TARGET = 16,     /* string: what a link says, where a move goes (absolute) */
 	START_OWNER = 17,      /* string: as START_USER */
 	START_DEPTH = 18,      /* u32: levels of a list, from 1 */
 	START_KEEP = 19,       /* u8: a move replaces nothing */
-	START_TAG_LIMIT = 20,
+	START_LINE = 28,       /* string */
+	START_TAG_LIMIT = 29,
 };
 
 /* The size of a terminal in characters. No rows: no terminal. */
@@ -66,7 +70,8 @@ struct start {
 	uint64_t time_limit_ms; /* 0: none */
 	uint64_t offset;
 	uint64_t length; /* UINT64_MAX: to the end */
-	const char *user, *cwd, *path, *target, *owner;
+	uint32_t session;
+	const char *user, *cwd, *path, *target, *owner, *line;
 	const char *argv, *env;
 	size_t argv_size, env_size;
 };

@@ -1,15 +1,12 @@
 /* The table of tasks: starts, ends, time limits, forgetting. */
 #include <errno.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent.h"
 #include "bytes.h"
 #include "start.h"
 
-/* Ended children collected in one turn: a storm of orphans must not keep the edge waiting. */
-#define REAP_BATCH 64
 /* Starts that die with their spawner, or before they reported, are carried out again this often. */
 #define START_TRIES 3
 /* A write that is dropped removes its temporary file; then it is killed. */
@@ -25,13 +22,6 @@ struct task *task_find(struct agent *agent, uint32_t number) {
 	return NULL;
 }
 
-static struct task *find_pid(struct agent *agent, pid_t pid) {
-	for (uint32_t slot = 0; slot < agent->slots; slot++) {
-		if (agent->pids[slot] == pid) return &agent->tasks[slot];
-	}
-	return NULL;
-}
-
 static struct task *allocate(struct agent *agent) {
 	uint32_t slot = 0;
 	while (slot < agent->slots && agent->tasks[slot].state != TASK_FREE) slot++;
@@ -41,6 +31,7 @@ static struct task *allocate(struct agent *agent) {
 	uint32_t generation = task->generation + 1;
 	*task = (struct task){.state = TASK_WAITING, .generation = generation, .report = -1};
 	task->streams[STDOUT].fd = task->streams[STDERR].fd = task->input.fd = task->input.marker = -1;
+	for (int i = 0; i < LINE_ENDS; i++) task->line_ends[i] = -1;
 	return task;
 }
 
@@ -67,6 +58,8 @@ static void close_streams(struct task *task) {
 
 void task_free(struct agent *agent, struct task *task) {
 	uint32_t slot = (uint32_t)(task - agent->tasks);
+	line_release(agent, task);
+	session_release(task);
 	leave_waiting(agent, task);
 	close_streams(task);
 	link_leave(&task->due);
@@ -85,6 +78,8 @@ void task_fail(struct agent *agent, struct task *task, uint8_t stage, int32_t er
 		task_free(agent, task);
 		return;
 	}
+	line_release(agent, task);
+	session_release(task);
 	leave_waiting(agent, task);
 	close_streams(task);
 	agent->pids[task - agent->tasks] = 0;
@@ -153,11 +148,32 @@ void task_start(struct agent *agent, const struct frame *frame) {
 		return;
 	}
 	agent->starting++;
+	if (start.action == ACTION_LINE) {
+		uint8_t stage = line_accept(agent, task, &start);
+		if (stage != 0) task_fail(agent, task, stage, errno);
+		return;
+	}
+	if (start.action == ACTION_SESSION && agent->options.shell == 0) {
+		task_fail(agent, task, STAGE_SESSION, ENOENT);
+		return;
+	}
 	if (!keep_body(agent, task, frame)) {
 		task_fail(agent, task, STAGE_LIMIT, ENOMEM);
 		return;
 	}
 	list_append(&agent->waiting, &task->waiting);
+}
+
+void task_begun(struct agent *agent, struct task *task, pid_t pid) {
+	leave_waiting(agent, task);
+	task->state = TASK_RUNNING;
+	task->pid = pid;
+	/* The shell's pid is the session's to signal. */
+	task->reaped = true;
+	task->began_us = agent->now_us;
+	task->deadline_us = NEVER;
+	task->started_due = true;
+	task_due(agent, task);
 }
 
 /* Never after the leader was reaped: its number may belong to somebody else then. */
@@ -178,6 +194,8 @@ void task_finish(struct agent *agent, struct task *task) {
 static void started(struct agent *agent, struct task *task) {
 	leave_waiting(agent, task);
 	task->state = TASK_RUNNING;
+	/* Its runner has said which process the shell is before it let go of the report. */
+	if (task->action == ACTION_SESSION) session_event(agent, task);
 	task->deadline_us = task->time_limit_us > 0 ? task->began_us + task->time_limit_us : NEVER;
 	agent_timer(agent, task->deadline_us);
 	task->started_due = !task->forgotten && task->session == agent->session;
@@ -194,6 +212,7 @@ static void started(struct agent *agent, struct task *task) {
 static void again(struct agent *agent, struct task *task) {
 	close_fd(&task->report);
 	close_streams(task);
+	session_release(task);
 	for (int i = 0; i < STREAMS; i++) task->streams[i].resumed = task->session == agent->session;
 	if (task->forgotten || ++task->tries >= START_TRIES) {
 		task_fail(agent, task, STAGE_SPAWN, EAGAIN);
@@ -237,8 +256,16 @@ void task_stuck(struct agent *agent, struct task *task) {
 	started(agent, task);
 }
 
-void task_signal(struct task *task, int signal, bool group) {
-	if (signal >= 1 && signal <= SIGRTMAX) kill_task(task, signal, group);
+void task_signal(struct agent *agent, struct task *task, int signal, bool group) {
+	if (signal < 1 || signal > SIGRTMAX) return;
+	if (task->action == ACTION_LINE) {
+		line_signal(agent, task, signal);
+	} else if (task->action == ACTION_SESSION) {
+		/* Its processes are many, and all of them are meant. */
+		session_end(agent, task);
+	} else {
+		kill_task(task, signal, group);
+	}
 }
 
 void task_forget(struct agent *agent, struct task *task) {
@@ -251,9 +278,17 @@ void task_forget(struct agent *agent, struct task *task) {
 		task_free(agent, task);
 		return;
 	}
+	if (task->action == ACTION_LINE) {
+		line_forget(agent, task);
+		return;
+	}
 	task->forgotten = true;
 	link_leave(&task->due);
 	close_streams(task);
+	if (task->action == ACTION_SESSION && task->state == TASK_RUNNING) {
+		session_end(agent, task);
+		return;
+	}
 	bool graceful = task->action == ACTION_WRITE && task->state == TASK_RUNNING;
 	if (!graceful) kill_task(task, SIGKILL, true);
 	task->deadline_us = graceful ? agent->now_us + WRITE_GRACE_US : NEVER;
@@ -274,64 +309,15 @@ void tasks_expire(struct agent *agent) {
 			port_expired(agent, task);
 			continue;
 		}
-		task->timed_out = true;
-		kill_task(task, SIGKILL, true);
-	}
-}
-
-static void ended(struct agent *agent, struct task *task, int status, const struct rusage *usage) {
-	bool exited = WIFEXITED(status);
-	bool timeout = task->timed_out && !exited && WTERMSIG(status) == SIGKILL;
-	agent->pids[task - agent->tasks] = 0;
-	task->reaped = true;
-	task->ending = (struct ending){
-		.cause = timeout ? CAUSE_TIMEOUT : exited ? CAUSE_EXITED : CAUSE_SIGNALED,
-		.value = exited ? WEXITSTATUS(status) : -WTERMSIG(status),
-		.wall_us = agent->now_us - task->began_us,
-		.cpu_us = (uint64_t)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000000u +
-			  (uint64_t)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec),
-		.max_rss_kib = (uint64_t)usage->ru_maxrss,
-	};
-	/* One that is still waiting has not closed its report everywhere: the spawner holds it for a moment longer. */
-	if (task->state == TASK_RUNNING) task_finish(agent, task);
-}
-
-/* Every task that has not started may have reported meanwhile: after this an unknown pid is an orphan for certain. */
-static void hear_reports(struct agent *agent) {
-	for (uint32_t slot = 0; agent->starting > 0 && slot < agent->slots; slot++) {
-		struct task *task = &agent->tasks[slot];
-		if (task->state == TASK_WAITING && task->report >= 0) task_reported(agent, task);
-	}
-}
-
-void tasks_reap(struct agent *agent) {
-	agent->children_due = false;
-	siginfo_t stopped = {0};
-	/* A spawner that is stopped, by root of the sandbox, is replaced like a dead one. */
-	if (agent->spawner.pid > 0 && waitid(P_PID, (id_t)agent->spawner.pid, &stopped, WSTOPPED | WNOHANG) == 0 &&
-	    stopped.si_pid > 0) {
-		kill(agent->spawner.pid, SIGKILL);
-	}
-	for (int i = 0; i < REAP_BATCH; i++) {
-		siginfo_t info = {0};
-		/* A look first: while the zombie is there its pid means this child and no other. */
-		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-		pid_t pid = info.si_pid;
-		struct task *task = find_pid(agent, pid);
-		if (task == NULL && agent->starting > 0) {
-			hear_reports(agent);
-			task = find_pid(agent, pid);
-		}
-		struct rusage usage = {0};
-		int status = 0;
-		if (wait4(pid, &status, WNOHANG, &usage) != pid) return;
-		if (pid == agent->spawner.pid) {
-			spawner_gone(agent);
-		} else if (task != NULL) {
-			ended(agent, task, status, &usage);
+		if (task->action == ACTION_LINE) {
+			line_expire(agent, task);
+		} else if (task->action == ACTION_SESSION) {
+			session_expire(agent, task);
+		} else {
+			task->timed_out = true;
+			kill_task(task, SIGKILL, true);
 		}
 	}
-	agent->children_due = true;
 }
 
 void tasks_detach(struct agent *agent) {

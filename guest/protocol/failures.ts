@@ -13,7 +13,9 @@ const SIGNAL_NAMES: ReadonlyMap<number, string> = new Map(
     .map(([name, number]) => [number, name]),
 );
 const SIGRTMIN = 34;
-const CAUSES = ["exited", "signaled", "timeout"] as const;
+const CAUSES = ["exited", "signaled", "timeout", "session-ended"] as const;
+/** Beside a cause: the session of the line ended together with it. */
+const WITH_SESSION = 0x40;
 
 /** `SIGKILL`, …, and `SIGRTMIN+3` for those without a name of their own. */
 export function signalName(signal: number): string {
@@ -22,13 +24,14 @@ export function signalName(signal: number): string {
 
 /** The 28 bytes that tell how a leader ended; `cause` comes in the frame's flag. */
 export function decodeEnd(causeCode: number, payload: Buffer, at: number): TaskEnd {
-  const cause = CAUSES[causeCode];
+  const cause = CAUSES[causeCode & ~WITH_SESSION];
   if (cause === undefined) throw malformed(`an unknown cause ${causeCode}`);
   const value = payload.readInt32LE(at);
   return {
     cause,
-    code: value >= 0 ? value : undefined,
+    code: value >= 0 && cause !== "session-ended" ? value : undefined,
     signal: value < 0 ? signalName(-value) : undefined,
+    ...((causeCode & WITH_SESSION) === 0 ? {} : { sessionEnded: true as const }),
     wallMs: getOffset(payload, at + 4) / 1000,
     cpuMs: getOffset(payload, at + 12) / 1000,
     maxRssKiB: getOffset(payload, at + 20),
@@ -48,6 +51,7 @@ const STAGES: ReadonlyMap<number, string> = new Map([
   [10, "interpreter"],
   [11, "duplicate"],
   [12, "connect"],
+  [13, "session"],
 ]);
 const LIMIT_CODES: ReadonlySet<string> = new Set([
   "EAGAIN",
@@ -111,6 +115,8 @@ function describe(stage: string, code: string): Description {
       return { kind: "AlreadyExists", message: "the agent has a task of this number" };
     case "request":
       return { kind: "InvalidArgument", message: "the agent does not understand the task" };
+    case "session":
+      return describeSession(code);
     case "rlimit":
       return {
         kind: "FailedPrecondition",
@@ -120,6 +126,21 @@ function describe(stage: string, code: string): Description {
     default:
       return describeRefusal(code);
   }
+}
+
+function describeSession(code: string): Description {
+  if (code === "ENOENT") {
+    return {
+      kind: "FailedPrecondition",
+      message: "the sandbox was made without a shell for sessions",
+      hint: "install bash-static on the node, and make a new sandbox",
+    };
+  }
+  return {
+    kind: "FailedPrecondition",
+    message: "the session has ended",
+    hint: "open a new one: its variables and working directory are gone",
+  };
 }
 
 function describeExec(code: string): Description {

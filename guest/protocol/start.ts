@@ -23,6 +23,8 @@ const TAG = {
   depth: 18,
   keep: 19,
   port: 15,
+  session: 14,
+  line: 28,
 } as const;
 
 const ACTION_CODES: Readonly<Record<TaskAction["type"], number>> = {
@@ -39,6 +41,8 @@ const ACTION_CODES: Readonly<Record<TaskAction["type"], number>> = {
   move: 11,
   connect: 20,
   listeners: 21,
+  session: 16,
+  line: 17,
 };
 
 /** Of a tag: u16 tag, u16 zero, u32 length. */
@@ -46,6 +50,8 @@ const TAG_BYTES = 8;
 /** The kernel's own limits: MAX_ARG_STRLEN for one argument or variable, PATH_MAX for a path. */
 const ARGUMENT_LIMIT_BYTES = 128 * 1024 - 1;
 const PATH_LIMIT_BYTES = 4095;
+/** Half of what a START holds. */
+const LINE_LIMIT_BYTES = 1024 * 1024;
 
 /** The START frame of a task. Throws `InvalidArgument` for what no process could be given. */
 export function encodeStart(task: number, spec: TaskSpec): Buffer {
@@ -99,10 +105,23 @@ function actionFields(action: TaskAction): Field[] {
   if (action.type === "listeners") {
     return action.port === undefined ? [] : [{ tag: TAG.port, value: port(action.port) }];
   }
+  if (action.type === "session") return [];
+  if (action.type === "line") return lineFields(action);
   return [{ tag: TAG.path, value: path(action.path) }, ...fileFields(action)];
 }
 
-function fileFields(action: Exclude<TaskAction, { readonly type: "exec" | "connect" | "listeners" }>): Field[] {
+function lineFields(action: Extract<TaskAction, { readonly type: "line" }>): Field[] {
+  const session = Buffer.alloc(4);
+  session.writeUInt32LE(action.session);
+  return [
+    { tag: TAG.session, value: session },
+    { tag: TAG.line, value: text("line", action.text, LINE_LIMIT_BYTES) },
+  ];
+}
+
+type FileAction = Exclude<TaskAction, { readonly type: "exec" | "connect" | "listeners" | "session" | "line" }>;
+
+function fileFields(action: FileAction): Field[] {
   switch (action.type) {
     case "read": {
       const offset = { tag: TAG.offset, value: amount("offset", action.offset) };

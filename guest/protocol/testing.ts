@@ -23,6 +23,8 @@ export function buildAgents(): void {
   execFileSync("flock", [sources, "make", "-s", "-C", sources, "test"], { stdio: ["ignore", "inherit", "inherit"] });
 }
 
+const FIRST_DESCRIPTOR = 4;
+
 /** How an agent is started. */
 export interface AgentOptions {
   readonly build?: AgentBuild;
@@ -31,6 +33,8 @@ export interface AgentOptions {
   readonly wrap?: readonly string[];
   /** Files handed over from descriptor 4 on. */
   readonly open?: readonly string[];
+  /** The program of sessions, handed over after those. */
+  readonly shell?: string;
   /** How the wrapped program calls the agent, when not by its path. */
   readonly as?: string;
 }
@@ -52,9 +56,12 @@ export class TestAgent implements AsyncDisposable {
   static async start(options: AgentOptions = {}): Promise<TestAgent> {
     const directory = await mkdtemp(join(tmpdir(), "dsec-agent-"));
     const socket = join(directory, "agent.sock");
-    const opens = (options.open ?? []).flatMap((path) => ["--open", path]);
+    const files = options.open ?? [];
+    const opens = files.flatMap((path) => ["--open", path]);
+    const shell = options.shell === undefined ? [] : [`--shell=${FIRST_DESCRIPTOR + files.length}`];
+    if (options.shell !== undefined) opens.push("--read", options.shell);
     const agent = options.as ?? AGENT_BUILDS[options.build ?? "static"];
-    const argv = [socket, ...opens, ...(options.wrap ?? []), agent, ...(options.args ?? [])];
+    const argv = [socket, ...opens, ...(options.wrap ?? []), agent, ...shell, ...(options.args ?? [])];
     const child = spawn(join(BUILD, "agent-listen"), argv, {
       stdio: ["ignore", "ignore", "inherit"],
       cwd: "/",

@@ -1,6 +1,6 @@
 /*
  * Starts a program as the cradle starts an agent: a listening Unix socket as descriptor 3, the files named by --open (write-only)
- * from 4 on, nothing else. usage: listen SOCKET [--open FILE]... PROGRAM [ARGUMENT]...
+ * and --read from 4 on, nothing else. usage: listen SOCKET [--open FILE | --read FILE]... PROGRAM [ARGUMENT]...
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,8 +31,8 @@ int main(int argc, char **argv) {
 	int listener = fcntl(fd, F_DUPFD, SPARE);
 	close_range(LISTENER, SPARE - 1, 0);
 	if (dup2(listener, LISTENER) != LISTENER) return 71;
-	for (; at + 1 < argc && strcmp(argv[at], "--open") == 0; at += 2) {
-		int file = open(argv[at + 1], O_WRONLY);
+	for (; at + 1 < argc && (strcmp(argv[at], "--open") == 0 || strcmp(argv[at], "--read") == 0); at += 2) {
+		int file = open(argv[at + 1], argv[at][2] == 'o' ? O_WRONLY : O_RDONLY);
 		if (file < 0 || (file != next && dup2(file, next) < 0)) return 66;
 		next++;
 	}
