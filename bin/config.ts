@@ -10,6 +10,8 @@ const PLACES = {
   runDir: path("/run/dsec", "Sockets, mounts and what else need not survive a reboot."),
 };
 
+const MIB = 1024 * 1024;
+
 /** Names under the same prefix that say where a client finds its server. */
 const CLIENT_ENV = ["URL", "TOKEN"];
 
@@ -36,6 +38,14 @@ const loadNode = defineSettings(
     memoryReserve: mebibytes(
       `${EDGE_DEFAULTS.memoryReserveMiB}MiB`,
       "Memory that is never promised; with less available, as measured, the node takes no more sandboxes.",
+    ),
+    outputCap: mebibytes(
+      `${EDGE_DEFAULTS.outputCapBytes / MIB}MiB`,
+      "Kept of each output of a command that does not say.",
+    ),
+    outputBudget: mebibytes(
+      `${EDGE_DEFAULTS.outputBudgetBytes / MIB}MiB`,
+      "Kept of the outputs of one sandbox, all its commands together; the oldest that have ended go first.",
     ),
     ...CONTAINER_SETTINGS,
     logLevel: text("info", "fatal, error, warn, info, debug or trace."),

@@ -112,6 +112,8 @@ function edgeConfig(config: NodeConfig) {
     cpuOvercommit: config.cpuOvercommit,
     memoryOvercommit: config.memoryOvercommit,
     memoryReserveMiB: config.memoryReserve,
+    outputCapBytes: config.outputCap * MIB,
+    outputBudgetBytes: config.outputBudget * MIB,
   };
 }
 

@@ -15,6 +15,8 @@ export interface CommandRow {
   readonly streams: Readonly<Record<OutputStream, StreamInfo>> | undefined;
   /** Output that never grew large enough for a file. */
   readonly small: Readonly<Record<OutputStream, Uint8Array | undefined>>;
+  /** What its outputs took of the sandbox's budget when their record was written. */
+  readonly keptBytes: number;
 }
 
 /** The end of a command: all of it or nothing is recorded. */
@@ -22,6 +24,7 @@ export interface CommandEnd {
   readonly status: ExitStatus;
   readonly streams: Readonly<Record<OutputStream, StreamInfo>>;
   readonly small: Readonly<Record<OutputStream, Uint8Array | undefined>>;
+  readonly keptBytes: number;
 }
 
 /** The commands of one sandbox in the journal. */
@@ -58,10 +61,13 @@ export class CommandRows {
   ended(number: number, end: CommandEnd, atMs: number): void {
     this.#journal.transact(() => {
       this.#journal
-        .prepare("UPDATE commands SET status = ?, streams = ?, stdout = ?, stderr = ? WHERE sandbox = ? AND number = ?")
+        .prepare(
+          "UPDATE commands SET status = ?, streams = ?, kept = ?, stdout = ?, stderr = ? WHERE sandbox = ? AND number = ?",
+        )
         .run(
           JSON.stringify(end.status),
           JSON.stringify(end.streams),
+          end.keptBytes,
           end.small.stdout ?? null,
           end.small.stderr ?? null,
           this.#sandbox,
@@ -72,10 +78,22 @@ export class CommandRows {
   }
 
   /** What changed after the end: a background child went on writing. */
-  streams(number: number, streams: Readonly<Record<OutputStream, StreamInfo>>): void {
+  streams(number: number, streams: Readonly<Record<OutputStream, StreamInfo>>, keptBytes: number): void {
     this.#journal
-      .prepare("UPDATE commands SET streams = ? WHERE sandbox = ? AND number = ?")
-      .run(JSON.stringify(streams), this.#sandbox, number);
+      .prepare("UPDATE commands SET streams = ?, kept = ? WHERE sandbox = ? AND number = ?")
+      .run(JSON.stringify(streams), keptBytes, this.#sandbox, number);
+  }
+
+  /** Nothing is left of the outputs of a command that has ended; what was seen stays counted. */
+  dropOutput({ number, streams }: CommandRow): void {
+    if (streams === undefined) throw new Error("a command that has not ended keeps its outputs");
+    const without = (stream: StreamInfo) => ({ ...stream, kept: 0, truncated: stream.seen > 0 });
+    const left = { stdout: without(streams.stdout), stderr: without(streams.stderr) };
+    this.#journal
+      .prepare(
+        "UPDATE commands SET streams = ?, kept = 0, stdout = NULL, stderr = NULL WHERE sandbox = ? AND number = ?",
+      )
+      .run(JSON.stringify(left), this.#sandbox, number);
   }
 
   delete(number: number): void {
@@ -113,6 +131,14 @@ export class CommandRows {
       .map(fromRow);
   }
 
+  /** Those that have ended and keep some output, in the order of their starts. */
+  *keeping(): Generator<CommandRow, void, undefined> {
+    const found = this.#journal.prepare(
+      "SELECT * FROM commands WHERE sandbox = ? AND kept > 0 AND status IS NOT NULL ORDER BY number",
+    );
+    for (const row of found.iterate(this.#sandbox)) yield fromRow(row);
+  }
+
   /** Those whose task may still live in the agent: running, or with a stream that somebody holds. */
   open(): CommandRow[] {
     return this.#journal
@@ -121,11 +147,13 @@ export class CommandRows {
       .map(fromRow);
   }
 
-  count(): { readonly commands: number; readonly highest: number } {
+  count(): { readonly commands: number; readonly highest: number; readonly keptBytes: number } {
     const row = this.#journal
-      .prepare("SELECT count(*) AS commands, coalesce(max(number), 0) AS highest FROM commands WHERE sandbox = ?")
+      .prepare(
+        "SELECT count(*) AS commands, coalesce(max(number), 0) AS highest, coalesce(sum(kept), 0) AS kept FROM commands WHERE sandbox = ?",
+      )
       .get(this.#sandbox);
-    return { commands: Number(row?.commands), highest: Number(row?.highest) };
+    return { commands: Number(row?.commands), highest: Number(row?.highest), keptBytes: Number(row?.kept) };
   }
 }
 
@@ -161,6 +189,7 @@ function fromRow(row: Record<string, unknown>): CommandRow {
     status: row.status === null ? undefined : (JSON.parse(String(row.status)) as ExitStatus),
     streams: row.streams === null ? undefined : (JSON.parse(String(row.streams)) as Record<OutputStream, StreamInfo>),
     small: { stdout: blob(row.stdout), stderr: blob(row.stderr) },
+    keptBytes: Number(row.kept),
   };
 }
 

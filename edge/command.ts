@@ -96,6 +96,11 @@ export class LiveCommand implements TaskSink {
     };
   }
 
+  /** What its outputs take of the sandbox's budget. */
+  get keptBytes(): number {
+    return this.logs.stdout.budgetedBytes + this.logs.stderr.budgetedBytes;
+  }
+
   /** True when no more output can come. */
   get over(): boolean {
     return this.#settled;
@@ -199,7 +204,7 @@ export class LiveCommand implements TaskSink {
     this.#status = status;
     const small = { stdout: this.logs.stdout.small, stderr: this.logs.stderr.small };
     try {
-      this.#host.recordEnd(this, { status, streams: this.#streams, small });
+      this.#host.recordEnd(this, { status, streams: this.#streams, small, keptBytes: this.keptBytes });
       for (const stream of STREAMS) this.logs[stream].recorded();
     } catch (error) {
       this.#unrecorded = true;

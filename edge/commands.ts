@@ -9,6 +9,7 @@ import type { CommandInfo, CommandSpec, ExitCause, OutputStream, SandboxSpec, St
 import { type CommandHost, LiveCommand } from "#edge/command.ts";
 import { commandPage } from "#edge/command-page.ts";
 import { type CommandRow, type CommandRows, recordedCommand } from "#edge/command-rows.ts";
+import { OutputBudget } from "#edge/output-budget.ts";
 import { OutputLog, type OutputLogOptions } from "#edge/output-log.ts";
 import { startError } from "#edge/start-error.ts";
 import { commandTask } from "#edge/tasks.ts";
@@ -24,6 +25,8 @@ export interface CommandsHost {
   /** Where the files of outputs go. */
   readonly outputDir: string;
   readonly outputCapBytes: number;
+  /** Of all commands together. */
+  readonly outputBudgetBytes: number;
   now(): number;
   link(): GuestLink | undefined;
   tookOomKill(): Promise<boolean>;
@@ -52,12 +55,14 @@ export class Commands {
   readonly #byKey = new Map<string, LiveCommand>();
   readonly #starts = new Map<LiveCommand, Promise<void>>();
   readonly #busy = new Map<LiveCommand, Disposable>();
+  readonly #budget: OutputBudget;
   #lastNumber = 0;
   #recorded = 0;
   #closed = false;
 
   constructor(host: CommandsHost) {
     this.#host = host;
+    this.#budget = new OutputBudget(host.outputBudgetBytes, () => this.#dropOldest());
   }
 
   /** Those whose leader has not ended. */
@@ -171,8 +176,9 @@ export class Commands {
   }
 
   #restoreNumbers(reports: readonly TaskReport[]): void {
-    const { commands, highest } = this.#host.rows.count();
+    const { commands, highest, keptBytes } = this.#host.rows.count();
     this.#recorded = commands;
+    this.#budget.adopt(keptBytes);
     this.#lastNumber = reports.reduce(
       (most, report) => Math.max(most, report.number),
       Math.max(highest, this.#lastNumber),
@@ -206,6 +212,7 @@ export class Commands {
       status: undefined,
       streams: undefined,
       small: { stdout: undefined, stderr: undefined },
+      keptBytes: 0,
     };
     this.#host.rows.insert(row);
     this.#recorded += 1;
@@ -230,6 +237,8 @@ export class Commands {
   #adopt(row: CommandRow, logs: Readonly<Record<OutputStream, OutputLog>>): LiveCommand {
     const identity = { id: row.id, number: row.number, spec: row.spec, startedAtMs: row.startedAtMs };
     const command = new LiveCommand(this.#commandHost, identity, logs);
+    // An earlier process may have kept more than the row says.
+    this.#budget.adopt(command.keptBytes - row.keptBytes);
     command.pid = row.pid ?? 0;
     if (row.pid !== undefined) command.stdinTaken = undefined;
     this.#live.set(row.id, command);
@@ -255,6 +264,7 @@ export class Commands {
   #erase(command: LiveCommand): void {
     this.#remove(command);
     if (this.#closed) return;
+    this.#budget.give(command.keptBytes);
     this.#recorded -= 1;
     this.#host.rows.delete(command.identity.number);
   }
@@ -282,7 +292,7 @@ export class Commands {
         this.#idle(command);
       },
       recordStreams: (command, streams: Readonly<Record<OutputStream, StreamInfo>>) => {
-        if (!this.#closed) this.#host.rows.streams(command.identity.number, streams);
+        if (!this.#closed) this.#host.rows.streams(command.identity.number, streams, command.keptBytes);
       },
       settled: (command) => this.#remove(command),
     };
@@ -312,7 +322,7 @@ export class Commands {
     const path = this.#path(row.id, stream);
     const onStoreError = (error: unknown) =>
       this.#host.warn({ err: error, path }, "cannot store output; it is dropped");
-    return { path, capBytes: row.capBytes, onStoreError };
+    return { path, capBytes: row.capBytes, budget: this.#budget, onStoreError };
   }
 
   #path(id: CommandId, stream: OutputStream): string {
@@ -325,7 +335,23 @@ export class Commands {
       if (this.#live.has(row.id)) continue;
       this.#host.rows.delete(row.number);
       this.#recorded -= 1;
-      for (const stream of ["stdout", "stderr"] as const) rmSync(this.#path(row.id, stream), { force: true });
+      this.#budget.give(row.keptBytes);
+      this.#removeFiles(row.id);
     }
+  }
+
+  /** Drops the outputs of the command that ended first; says what they took of the budget. Readers that have them open read on. */
+  #dropOldest(): number {
+    for (const row of this.#host.rows.keeping()) {
+      if (this.#live.has(row.id)) continue;
+      this.#host.rows.dropOutput(row);
+      this.#removeFiles(row.id);
+      return row.keptBytes;
+    }
+    return 0;
+  }
+
+  #removeFiles(id: CommandId): void {
+    for (const stream of ["stdout", "stderr"] as const) rmSync(this.#path(id, stream), { force: true });
   }
 }

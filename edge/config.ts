@@ -18,6 +18,8 @@ export interface EdgeConfig {
   readonly createTimeoutMs: number;
   /** Bytes of each output stream that stay readable when the command does not say. */
   readonly outputCapBytes: number;
+  /** Bytes of output that a sandbox keeps of all its commands together. */
+  readonly outputBudgetBytes: number;
   /** Waits between attempts to reach an agent again; after the last the sandbox is lost. */
   readonly reconnectDelaysMs: readonly number[];
 }
@@ -29,6 +31,7 @@ export const EDGE_DEFAULTS = {
   memoryReserveMiB: 512,
   createTimeoutMs: 60_000,
   outputCapBytes: 64 * 1024 * 1024,
+  outputBudgetBytes: 1024 * 1024 * 1024,
   reconnectDelaysMs: [0, 50, 200, 500, 1_000],
 } as const satisfies Partial<EdgeConfig>;
 

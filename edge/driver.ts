@@ -76,6 +76,7 @@ export class SandboxDriver {
       rows: new CommandRows(parts.journal, row.spec.id),
       outputDir: this.#outputDir,
       outputCapBytes: parts.config.outputCapBytes,
+      outputBudgetBytes: parts.config.outputBudgetBytes,
       now: () => parts.clock.now(),
       link: () => this.#link,
       tookOomKill: () => this.#tookOomKill(),

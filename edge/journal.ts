@@ -94,6 +94,9 @@ const MIGRATIONS: readonly string[] = [
    ) WITHOUT ROWID;
    CREATE UNIQUE INDEX commands_by_id ON commands (sandbox, id);
    CREATE UNIQUE INDEX commands_by_key ON commands (sandbox, key) WHERE key IS NOT NULL;`,
+  // What was kept before this version counts from nothing: at worst a sandbox keeps its cap twice.
+  `ALTER TABLE commands ADD COLUMN kept INTEGER NOT NULL DEFAULT 0;
+   CREATE INDEX commands_by_kept ON commands (sandbox, number) WHERE kept > 0`,
 ];
 
 function lock(db: DatabaseSync, dataDir: string): void {

@@ -14,7 +14,7 @@ const HEADER_BYTES = 24;
  */
 export class OutputFile implements Disposable {
   readonly #fd: number;
-  readonly #capBytes: number;
+  #capBytes: number;
   readonly #header = Buffer.alloc(HEADER_BYTES);
   #stored: number;
   /** One past the last byte whose writing was begun. */
@@ -25,7 +25,6 @@ export class OutputFile implements Disposable {
     this.#capBytes = capBytes;
     this.#stored = stored;
     this.#reached = reached;
-    this.#header.writeBigUInt64LE(BigInt(capBytes), 16);
   }
 
   /** Makes an empty file, over any old one. */
@@ -56,6 +55,14 @@ export class OutputFile implements Disposable {
 
   get capBytes(): number {
     return this.#capBytes;
+  }
+
+  /** Lowers the cap, to no less than what is stored: up to there every byte is at its place, whatever the cap. */
+  lowerCap(capBytes: number): void {
+    if (capBytes >= this.#capBytes) return;
+    if (capBytes < this.#stored) throw new Error(`a cap of ${capBytes} bytes under ${this.#stored} stored`);
+    this.#capBytes = capBytes;
+    this.#mark(this.#stored, this.#reached);
   }
 
   /** Bytes of the stream that passed through here. */
@@ -124,6 +131,7 @@ export class OutputFile implements Disposable {
   #mark(stored: number, reached: number): void {
     this.#header.writeBigUInt64LE(BigInt(stored), 0);
     this.#header.writeBigUInt64LE(BigInt(reached), 8);
+    this.#header.writeBigUInt64LE(BigInt(this.#capBytes), 16);
     writeFully(this.#fd, this.#header, 0);
   }
 }

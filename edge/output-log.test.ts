@@ -6,17 +6,20 @@ import { describe, test } from "node:test";
 import fc from "fast-check";
 import { pattern } from "#backends/fake/programs.ts";
 import type { StreamInfo } from "#core/sandbox.ts";
+import { ALWAYS_KEPT_BYTES, OutputBudget } from "#edge/output-budget.ts";
 import { OutputLog, SMALL_BYTES } from "#edge/output-log.ts";
 
 class Place implements Disposable {
   readonly dir = mkdtempSync(join(tmpdir(), "dsec-log-"));
   readonly errors: unknown[] = [];
+  budget: OutputBudget | undefined;
   #count = 0;
 
   options(capBytes: number, path?: string) {
     this.#count += 1;
     const onStoreError = (error: unknown) => this.errors.push(error);
-    return { path: path ?? join(this.dir, `${this.#count}`), capBytes, onStoreError };
+    const budget = this.budget ?? new OutputBudget(Number.MAX_SAFE_INTEGER, () => 0);
+    return { path: path ?? join(this.dir, `${this.#count}`), capBytes, budget, onStoreError };
   }
 
   [Symbol.dispose](): void {
@@ -53,6 +56,27 @@ function assertKept(log: OutputLog, seen: number, cap: number, from = 0): void {
     assert.equal(bytes.get(offset), offset % 251, `byte ${offset} of ${seen}`);
   }
   assert.equal(bytes.size, expected);
+}
+
+interface Reader {
+  readonly hold: ReturnType<OutputLog["hold"]>;
+  at: number;
+}
+
+/** As much as the agent's window allows. */
+function appendSome(log: OutputLog, bytes: number): void {
+  const size = Math.min(bytes, 256 * 1024 - (log.seen - log.safe));
+  if (size > 0) log.append(log.seen, pattern(log.seen, size));
+}
+
+/** A reader that holds gets the next bytes of the stream, whatever was dropped. */
+function takeSome(log: OutputLog, reader: Reader, bytes: number): void {
+  const chunk = log.read(reader.at, Buffer.alloc(Math.max(1, bytes)));
+  if (chunk === undefined) return;
+  assert.equal(chunk.offset, reader.at, "a holder loses nothing");
+  assert.ok(Buffer.from(pattern(chunk.offset, chunk.bytes.length)).equals(chunk.bytes));
+  reader.at += chunk.bytes.length;
+  reader.hold.move(reader.at);
 }
 
 describe("an output log", () => {
@@ -141,6 +165,56 @@ describe("an output log", () => {
         log[Symbol.dispose]();
       }),
       { numRuns: 150 },
+    );
+  });
+
+  test("any interleaving of appends, reads, holds, leaving holders, refused budgets and crashes equals the model", () => {
+    using place = new Place();
+    const step = fc.oneof(
+      { weight: 6, arbitrary: fc.record({ kind: fc.constant("append" as const), size: fc.nat({ max: 60_000 }) }) },
+      { weight: 3, arbitrary: fc.record({ kind: fc.constant("take" as const), size: fc.nat({ max: 40_000 }) }) },
+      { weight: 1, arbitrary: fc.record({ kind: fc.constant("hold" as const) }) },
+      { weight: 1, arbitrary: fc.record({ kind: fc.constant("leave" as const) }) },
+      { weight: 1, arbitrary: fc.record({ kind: fc.constant("refuse" as const) }) },
+      { weight: 1, arbitrary: fc.record({ kind: fc.constant("crash" as const) }) },
+    );
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 300_000 }), fc.array(step, { maxLength: 40 }), (cap, steps) => {
+        let left = Number.MAX_SAFE_INTEGER;
+        place.budget = new OutputBudget(left, () => 0);
+        Object.assign(place.budget, { grow: (bytes: number) => bytes <= left });
+        const options = place.options(cap);
+        let log = new OutputLog(options);
+        let holder: Reader | undefined;
+        for (const one of steps) {
+          if (one.kind === "append") appendSome(log, one.size);
+          if (one.kind === "take" && holder !== undefined) takeSome(log, holder, one.size);
+          if (one.kind === "hold" && holder === undefined) {
+            const first = log.read(0, Buffer.alloc(1));
+            // From where everything is still there.
+            const at = first !== undefined && !log.info.truncated ? 0 : log.seen;
+            holder = { hold: log.hold(at), at };
+          }
+          if (one.kind === "leave" || one.kind === "crash") {
+            holder?.hold[Symbol.dispose]();
+            holder = undefined;
+          }
+          if (one.kind === "refuse") left = 0;
+          if (one.kind === "crash") {
+            const { safe, capBytes } = log;
+            log[Symbol.dispose]();
+            log = OutputLog.reopen(options, undefined, undefined);
+            assert.ok(log.seen >= safe && log.capBytes >= Math.min(capBytes, cap));
+          }
+          assert.ok(log.capBytes <= cap && log.capBytes >= Math.min(cap, ALWAYS_KEPT_BYTES));
+          assert.ok(log.info.kept <= log.budgetedBytes && log.budgetedBytes <= log.capBytes);
+        }
+        holder?.hold[Symbol.dispose]();
+        assertKept(log, log.seen, log.capBytes);
+        assert.deepEqual(place.errors, []);
+        log[Symbol.dispose]();
+      }),
+      { numRuns: 200 },
     );
   });
 

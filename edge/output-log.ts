@@ -1,5 +1,6 @@
 import type { OutputChunk } from "#core/node.ts";
 import type { StreamInfo } from "#core/sandbox.ts";
+import { ALWAYS_KEPT_BYTES, type OutputBudget } from "#edge/output-budget.ts";
 import { OutputFile } from "#edge/output-file.ts";
 
 /** Output up to this size never touches the disk by itself: it goes into the journal with the command's end. */
@@ -10,6 +11,8 @@ export interface OutputLogOptions {
   readonly path: string;
   /** Most bytes kept; half for the beginning, half for the end. */
   readonly capBytes: number;
+  /** What all logs of the sandbox may keep together. */
+  readonly budget: OutputBudget;
   /** Called when output can no longer be stored. */
   readonly onStoreError: (error: unknown) => void;
 }
@@ -36,6 +39,10 @@ export class OutputLog implements Disposable {
   #smallBytes = 0;
   /** Seen, and not stored because of a holder. Never longer than the agent's window. */
   #waiting: Uint8Array[] = [];
+  /** Most bytes kept: lower than asked for once the sandbox's budget was used up. */
+  #capBytes: number;
+  /** Bytes of the budget that are this log's. */
+  #budgetedBytes = 0;
   /** Bytes taken into small, file or nowhere (after a disk error). */
   #taken = 0;
   #recorded = false;
@@ -44,6 +51,7 @@ export class OutputLog implements Disposable {
 
   constructor(options: OutputLogOptions) {
     this.#options = options;
+    this.#capBytes = options.capBytes;
   }
 
   /** The log of a command that an earlier process ran; `small` and `info` are what the journal has of it. */
@@ -54,9 +62,19 @@ export class OutputLog implements Disposable {
     const file = whole ? undefined : OutputFile.open(options.path);
     if (file === undefined) log.#restore(small ?? new Uint8Array(), info);
     else log.#continue(file, small ?? new Uint8Array(), info);
+    log.#budgetedBytes = Math.min(log.#capBytes, log.#stored);
     log.#recorded = info !== undefined;
     log.#ended = info?.ended ?? false;
     return log;
+  }
+
+  /** What it takes of the sandbox's budget. */
+  get budgetedBytes(): number {
+    return this.#budgetedBytes;
+  }
+
+  get capBytes(): number {
+    return this.#capBytes;
   }
 
   get info(): StreamInfo {
@@ -162,6 +180,7 @@ export class OutputLog implements Disposable {
     // The process died while it moved recorded output into the file; the agent has forgotten that output by now.
     if (file.stored < small.length) file.append(small.subarray(file.stored));
     this.#file = file;
+    this.#capBytes = file.capBytes;
     this.#taken = Math.max(file.stored, info?.seen ?? 0);
     // A stream that went on after its file stopped growing had lost its disk.
     this.#broken = this.#taken > file.stored;
@@ -183,6 +202,7 @@ export class OutputLog implements Disposable {
   /** Stores as much of what waits as the holders allow. */
   #settle(): void {
     for (let bytes = this.#waiting[0]; bytes !== undefined; bytes = this.#waiting[0]) {
+      this.#growBy(bytes.length);
       const room = this.#room();
       if (room <= 0) return;
       this.#store(bytes.subarray(0, room));
@@ -191,13 +211,29 @@ export class OutputLog implements Disposable {
     }
   }
 
+  /** Takes of the budget what the next bytes need, or keeps to what it has: before anything is stored under the lower cap. */
+  #growBy(bytes: number): void {
+    const wanted = Math.min(this.#capBytes, this.#stored + bytes) - this.#budgetedBytes;
+    if (wanted <= 0 || this.#broken) return;
+    const free = Math.min(wanted, Math.max(0, ALWAYS_KEPT_BYTES - this.#budgetedBytes));
+    this.#options.budget.take(free);
+    this.#budgetedBytes += free;
+    if (free === wanted) return;
+    if (this.#options.budget.grow(wanted - free)) {
+      this.#budgetedBytes += wanted - free;
+      return;
+    }
+    this.#capBytes = this.#budgetedBytes;
+    this.#file?.lowerCap(this.#capBytes);
+  }
+
   /** Bytes that can be stored without dropping what a holder still has to read. */
   #room(): number {
     if (this.#holders.size === 0 || this.#broken) return Number.MAX_SAFE_INTEGER;
-    const head = Math.floor(this.#options.capBytes / 2);
+    const head = Math.floor(this.#capBytes / 2);
     let oldest = Number.MAX_SAFE_INTEGER;
     for (const holder of this.#holders) oldest = Math.min(oldest, holder.offset);
-    return Math.max(head, oldest) + (this.#options.capBytes - head) - this.#taken;
+    return Math.max(head, oldest) + (this.#capBytes - head) - this.#taken;
   }
 
   #store(bytes: Uint8Array): void {
@@ -219,11 +255,11 @@ export class OutputLog implements Disposable {
   }
 
   get #smallLimit(): number {
-    return Math.min(SMALL_BYTES, this.#options.capBytes);
+    return Math.min(SMALL_BYTES, this.#capBytes);
   }
 
   #spill(): OutputFile {
-    const file = OutputFile.create(this.#options.path, this.#options.capBytes);
+    const file = OutputFile.create(this.#options.path, this.#capBytes);
     try {
       for (const bytes of this.#small) file.append(bytes);
     } catch (error) {
