@@ -29,6 +29,8 @@ export interface OpenNode {
 }
 
 const MIB = 1024 * 1024;
+/** Debian's bash-static; see docs/contributing/dependencies.md. */
+const SESSION_SHELL = "/bin/bash-static";
 
 /** All roles in this process; what was opened is closed in reverse, whatever fails on the way. */
 export async function openNode(config: NodeConfig): Promise<OpenNode> {
@@ -48,7 +50,12 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
       edge: edgeId,
       dataDir: config.dataDir,
       runDir: config.runDir,
-      binaries: { cradle: built("dsec-cradle"), agent: built("dsec-agent"), view: built("dsec-view") },
+      binaries: {
+        cradle: built("dsec-cradle"),
+        agent: built("dsec-agent"),
+        view: built("dsec-view"),
+        shell: SESSION_SHELL,
+      },
       store,
       mounts,
       config,

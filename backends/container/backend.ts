@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import type { Backend, Handle, Inventory, Place } from "#core/backend.ts";
@@ -36,7 +37,7 @@ export interface ContainerOptions {
   readonly dataDir: string;
   readonly runDir: string;
   /** The launcher and the agent as they were built. */
-  readonly binaries: { readonly cradle: string; readonly agent: string; readonly view: string };
+  readonly binaries: { readonly cradle: string; readonly agent: string; readonly view: string; readonly shell: string };
   readonly store: Pick<LayerStore, "has">;
   readonly mounts: Pick<LayerMounts, "acquire" | "mounted">;
   readonly config: ContainerConfig;
@@ -70,7 +71,10 @@ async function openParts(options: ContainerOptions): Promise<Backend> {
   await awaitEarlierLauncher(cgroups);
   const { binaries, config, log } = options;
   const view = config.ownView ? opened.use(await openView(viewOptions(options, cgroups, runDirs))).path : undefined;
-  const launcher = opened.use(await Launcher.open({ binary: binaries.cradle, agentBinary: binaries.agent, view, log }));
+  const shell = existsSync(binaries.shell) ? binaries.shell : undefined;
+  if (shell === undefined) log(`there are no sessions: ${binaries.shell} does not exist`);
+  const programs = { binary: binaries.cradle, agentBinary: binaries.agent, shell };
+  const launcher = opened.use(await Launcher.open({ ...programs, view, log }));
   const processors = openProcessors(runDirs);
   const blanks = opened.use(
     new Blanks({

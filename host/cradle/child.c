@@ -14,8 +14,10 @@
 enum {
 	LISTENER_FD = 3,
 	WORKER_FD = 4,
+	/* Above the doors of cgroups, which come later: see guest/agent/blank.h. */
+	SHELL_FD = 20,
 	/* Above every descriptor that the agent inherits. */
-	SPARE_FD = 5,
+	SPARE_FD = 21,
 };
 
 static int await_worker(int worker, struct fault *fault)
@@ -46,7 +48,7 @@ static int raise_fd(int fd)
 }
 
 /* Out of the way first, then into place: the numbers wanted may be those given. */
-static int arrange(int *listener, int *worker, int *agent, struct fault *fault)
+static int arrange(int *listener, int *worker, int *agent, int shell, struct fault *fault)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -59,21 +61,24 @@ static int arrange(int *listener, int *worker, int *agent, struct fault *fault)
 	if (*agent < 0 || dup2(*listener, LISTENER_FD) < 0 || dup2(*worker, WORKER_FD) < 0)
 		return fault_set(fault, "arrange descriptors");
 	/* Whatever else is open belongs to the worker and to the sandboxes that it makes. */
-	if (close_range(SPARE_FD, UINT_MAX, CLOSE_RANGE_CLOEXEC))
+	if (close_range(WORKER_FD + 1, UINT_MAX, CLOSE_RANGE_CLOEXEC))
 		return fault_set(fault, "close descriptors");
+	if (shell >= 0 && dup2(shell, SHELL_FD) < 0)
+		return fault_set(fault, "arrange descriptors");
 	return 0;
 }
 
 static int run(const struct cradle *cradle, const struct request *request, int listener, int *worker, struct fault *fault)
 {
 	static char *const NO_ENVIRONMENT[] = { NULL };
-	char name[] = "dsec-agent", blank[] = "--blank";
+	char name[] = "dsec-agent", blank[] = "--blank", shell[] = "--shell=20";
 	int agent = cradle->agent;
 
+	_Static_assert(SHELL_FD == 20, "the number stands in the argument");
 	if (await_worker(*worker, fault) || take_identity(fault) || root_prepare(request->shm_bytes, fault) ||
-	    arrange(&listener, worker, &agent, fault))
+	    arrange(&listener, worker, &agent, cradle->shell, fault))
 		return -1;
-	execveat(agent, "", (char *[]){ name, blank, NULL }, NO_ENVIRONMENT, AT_EMPTY_PATH);
+	execveat(agent, "", (char *[]){ name, blank, cradle->shell < 0 ? NULL : shell, NULL }, NO_ENVIRONMENT, AT_EMPTY_PATH);
 	return fault_set(fault, "run the agent");
 }
 

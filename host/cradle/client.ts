@@ -57,6 +57,8 @@ export interface CradleOptions {
   readonly log: (line: string) => void;
   /** A directory with files that stand for some of each sandbox's /proc; without one they see the machine's. */
   readonly view?: string | undefined;
+  /** The program that sessions run: a static bash. Without one there are no sessions. */
+  readonly shell?: string | undefined;
   /** Overrides the probe of the kernel. For tests. */
   readonly overlayMode?: "fd" | "paths";
 }
@@ -72,7 +74,8 @@ const CLOSE_LIMIT_MS = 30_000;
 
 /** Starts the launcher. Rejects with `FailedPrecondition` when this host cannot run it. */
 export async function startCradle(options: CradleOptions): Promise<Cradle> {
-  const words = [options.overlayMode, options.view].filter((word) => word !== undefined);
+  const shell = options.shell === undefined ? undefined : `--shell=${options.shell}`;
+  const words = [options.overlayMode, options.view, shell].filter((word) => word !== undefined);
   const child = spawn(options.binary, [options.agentBinary, ...words], {
     stdio: ["ignore", "ignore", "pipe", "pipe"],
     env: {},

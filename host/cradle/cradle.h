@@ -18,6 +18,8 @@ struct cradle {
 	int host_proc;
 	/* O_PATH descriptor of the agent's binary. */
 	int agent;
+	/* Of the program that sessions run; -1: there is none. */
+	int shell;
 	/* An eventfd that workers ring when a job is done. */
 	int bell;
 	enum overlay_mode overlay_mode;

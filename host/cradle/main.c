@@ -93,15 +93,22 @@ static int detach(struct fault *fault)
 
 static int prepare(struct cradle *cradle, int argc, char **argv, struct fault *fault)
 {
-	const char *mode = NULL, *view = NULL;
+	static const char SHELL[] = "--shell=";
+	const char *mode = NULL, *view = NULL, *shell = NULL;
 
-	if (argc < 2 || argc > 4) {
+	if (argc < 2 || argc > 5) {
 		errno = EINVAL;
-		return fault_set(fault, "usage: dsec-cradle AGENT [fd|paths] [/VIEW]");
+		return fault_set(fault, "usage: dsec-cradle AGENT [fd|paths] [/VIEW] [--shell=/PROGRAM]");
 	}
 	for (int at = 2; at < argc; at++)
-		*(argv[at][0] == '/' ? &view : &mode) = argv[at];
+		if (strncmp(argv[at], SHELL, sizeof SHELL - 1) == 0)
+			shell = argv[at] + sizeof SHELL - 1;
+		else
+			*(argv[at][0] == '/' ? &view : &mode) = argv[at];
 	cradle->agent = open_agent(argv[1], fault);
+	cradle->shell = shell == NULL ? -1 : open(shell, O_RDONLY | O_CLOEXEC);
+	if (shell != NULL && cradle->shell < 0)
+		return fault_set(fault, "shell %s: open", shell);
 	if (cradle->agent < 0 || shield(fault) || detach(fault))
 		return -1;
 	cradle->host_ns = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);

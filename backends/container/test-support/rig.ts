@@ -117,6 +117,7 @@ export async function containerRig(change: Partial<ContainerOptions> = {}): Prom
       cradle: join(BUILD, "dsec-cradle"),
       agent: join(BUILD, "dsec-agent"),
       view: join(BUILD, "dsec-view"),
+      shell: "/bin/bash-static",
     },
     store,
     mounts,
