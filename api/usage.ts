@@ -1,6 +1,7 @@
 import { type Static, Type } from "typebox";
+import { MAX_OOM_VICTIMS } from "#core/usage.ts";
 import { ErrorBody } from "./errors.ts";
-import { closed, described } from "./values.ts";
+import { closed, described, oneOf } from "./values.ts";
 
 const Count = Type.Integer({ minimum: 0 });
 const Time = Type.Number({ minimum: 0 });
@@ -21,6 +22,15 @@ export const UsageView = closed({
     swapBytes: Count,
   }),
   oomKills: described(Count, "Processes killed because there was no memory left."),
+  oomVictims: Type.Array(
+    closed({
+      program: described(Type.String(), "As the kernel has it: 15 bytes of the program's name."),
+      atMs: Type.Number(),
+      residentBytes: described(Count, "What it held when it was killed."),
+      full: oneOf(["sandbox", "node"], "Whose memory had run out."),
+    }),
+    { maxItems: MAX_OOM_VICTIMS, description: "The last of them that the kernel's log tells of, oldest first." },
+  ),
   pids: described(Count, "Processes and threads now."),
   diskBytes: Type.Optional(described(Count, "Written and not removed.")),
   io: Type.Optional(

@@ -6,12 +6,28 @@ export interface Usage {
   readonly memory: MemoryUsage;
   /** Processes of the sandbox killed because there was no memory left. */
   readonly oomKills: number;
+  /** The last of them that the kernel's log tells of, oldest first, at most `MAX_OOM_VICTIMS`; none where it cannot be read. */
+  readonly oomVictims: readonly OomVictim[];
   /** Processes and threads of everything the agent started. */
   readonly pids: number;
   /** What the sandbox has written and not removed, with the file system's own structures. */
   readonly diskBytes: number | undefined;
   readonly io: IoUsage | undefined;
   readonly network: NetworkUsage | undefined;
+}
+
+/** So many are told of a sandbox. */
+export const MAX_OOM_VICTIMS = 16;
+
+/** A process that was killed because there was no memory left. */
+export interface OomVictim {
+  /** As the kernel has it: the first 15 bytes of the program's file name, unless it calls itself otherwise. */
+  readonly program: string;
+  readonly atMs: number;
+  /** What it held when it was killed. */
+  readonly residentBytes: number;
+  /** Whose memory had run out: the sandbox was at its limit, or the whole node had none left. */
+  readonly full: "sandbox" | "node";
 }
 
 /** Processor time, of every process alive or ended. */

@@ -3,6 +3,7 @@ import type { CommandId } from "#core/ids.ts";
 import type { CommandInfo, CommandSpec, ExitCause, ExitStatus, OutputStream, StreamInfo } from "#core/sandbox.ts";
 import type { CommandEnd } from "#edge/command-rows.ts";
 import { InputClaims } from "#edge/input-claims.ts";
+import type { KilledCommand } from "#edge/oom-kills.ts";
 import type { OutputLog } from "#edge/output-log.ts";
 
 /** What a live command needs of the sandbox around it. */
@@ -10,8 +11,8 @@ export interface CommandHost {
   now(): number;
   /** Undefined while the agent is being reached again. */
   link(): GuestLink | undefined;
-  /** Whether the sandbox's memory limit has killed a process that no command has answered for. */
-  tookOomKill(): Promise<boolean>;
+  /** Whether it was for want of memory that this command was killed. Takes the kill: it explains no other death. */
+  tookOomKill(killed: KilledCommand): Promise<boolean>;
   /** Records the end; called once. */
   recordEnd(command: LiveCommand, end: CommandEnd): void;
   /** Records streams that changed after the end. */
@@ -154,7 +155,7 @@ export class LiveCommand implements TaskSink {
       return false;
     };
     void this.#host
-      .tookOomKill()
+      .tookOomKill({ startedAtMs: this.identity.startedAtMs, maxRssKiB: end.maxRssKiB })
       .catch(unknown)
       .then((oom) => this.#finish(oom ? { ...end, cause: "out-of-memory" } : { ...end }));
   }

@@ -9,6 +9,7 @@ import type { CommandInfo, CommandSpec, ExitCause, OutputStream, SandboxSpec, St
 import { type CommandHost, LiveCommand } from "#edge/command.ts";
 import { commandPage } from "#edge/command-page.ts";
 import { type CommandRow, type CommandRows, recordedCommand } from "#edge/command-rows.ts";
+import type { KilledCommand } from "#edge/oom-kills.ts";
 import { OutputBudget } from "#edge/output-budget.ts";
 import { OutputLog, type OutputLogOptions } from "#edge/output-log.ts";
 import { startError } from "#edge/start-error.ts";
@@ -29,7 +30,7 @@ export interface CommandsHost {
   readonly outputBudgetBytes: number;
   now(): number;
   link(): GuestLink | undefined;
-  tookOomKill(): Promise<boolean>;
+  tookOomKill(killed: KilledCommand): Promise<boolean>;
   /** Keeps the sandbox from being idle until disposed. */
   busy(): Disposable;
   warn(facts: Readonly<Record<string, unknown>>, message: string): void;
@@ -285,7 +286,7 @@ export class Commands {
     return {
       now: () => this.#host.now(),
       link: () => (this.#closed ? undefined : this.#host.link()),
-      tookOomKill: () => this.#host.tookOomKill(),
+      tookOomKill: (killed) => this.#host.tookOomKill(killed),
       warn: (facts, message) => this.#host.warn(facts, message),
       recordEnd: (command, end) => {
         if (!this.#closed) this.#host.rows.ended(command.identity.number, end, this.#host.now());

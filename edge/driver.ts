@@ -15,6 +15,7 @@ import { Commands } from "#edge/commands.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
 import type { Journal } from "#edge/journal.ts";
 import { LifetimeWatch } from "#edge/lifetime.ts";
+import { type KilledCommand, OomKills } from "#edge/oom-kills.ts";
 import { OperationQueue } from "#edge/queue.ts";
 import { type Reached, reachAgent } from "#edge/reach.ts";
 import type { SandboxRow, SandboxRows } from "#edge/sandbox-rows.ts";
@@ -57,7 +58,7 @@ export class SandboxDriver {
   #bootId: string | undefined;
   #creators = 0;
   #users = 0;
-  #oomKillsExplained = 0;
+  #oomKills = new OomKills();
   #computeHeld: boolean;
   #closed = false;
 
@@ -79,7 +80,7 @@ export class SandboxDriver {
       outputBudgetBytes: parts.config.outputBudgetBytes,
       now: () => parts.clock.now(),
       link: () => this.#link,
-      tookOomKill: () => this.#tookOomKill(),
+      tookOomKill: (killed) => this.#tookOomKill(killed),
       busy: () => this.busy(),
       warn: (facts, message) => parts.log.warn({ sandbox: row.spec.id, ...facts }, message),
     });
@@ -285,7 +286,7 @@ export class SandboxDriver {
       const handle = before === undefined ? undefined : await this.#backend.recover(before);
       if (handle === undefined) throw new SandboxError("SandboxLost", "it did not survive while its node was away");
       this.#row = { ...this.#row, handle };
-      this.#oomKillsExplained = this.commands.countCause("out-of-memory");
+      this.#oomKills = new OomKills(this.commands.countCause("out-of-memory"));
       await this.#reach(handle, (reached) => this.commands.recover(reached.link, reached.reports));
       this.touch();
     } catch (error) {
@@ -376,13 +377,9 @@ export class SandboxDriver {
     this.#parts.admission.releaseCompute(this.spec.resources);
   }
 
-  async #tookOomKill(): Promise<boolean> {
+  async #tookOomKill(killed: KilledCommand): Promise<boolean> {
     const { handle } = this.#row;
-    if (handle === undefined) return false;
-    const { oomKills } = await this.#backend.usage(handle);
-    if (oomKills <= this.#oomKillsExplained) return false;
-    this.#oomKillsExplained += 1;
-    return true;
+    return handle !== undefined && this.#oomKills.claim(await this.#backend.usage(handle), killed);
   }
 
   get #outputDir(): string {

@@ -11,6 +11,7 @@ const NOTHING: Usage = {
   cpu: { totalMs: 0, userMs: 0, systemMs: 0, throttledMs: 0 },
   memory: { bytes: 0, peakBytes: 0, swapBytes: 0 },
   oomKills: 0,
+  oomVictims: [],
   pids: 0,
   diskBytes: undefined,
   io: undefined,

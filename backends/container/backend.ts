@@ -10,6 +10,7 @@ import type { Usage } from "#core/usage.ts";
 import { connectUnix } from "#guest/protocol/connect.ts";
 import { loadSandboxProfile } from "#host/apparmor/apparmor.ts";
 import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
+import { OomLog } from "#host/cgroup/oom-log.ts";
 import type { CradleRequest } from "#host/cradle/client.ts";
 import { networkOf, processIo } from "#host/sys/counters.ts";
 import { bootTicks, processStartTicks } from "#host/sys/process.ts";
@@ -86,7 +87,8 @@ async function openParts(options: ContainerOptions): Promise<Backend> {
       log,
     }),
   );
-  const parts = { volume, cgroups, launcher, runDirs, processors, blanks, profile };
+  const oomLog = opened.use(new OomLog(options.edge));
+  const parts = { volume, cgroups, launcher, runDirs, processors, blanks, profile, oomLog };
   return new ContainerBackend(options, parts, opened.move());
 }
 
@@ -111,6 +113,7 @@ interface Parts {
   readonly blanks: Blanks;
   /** AppArmor profile of what runs in sandboxes. */
   readonly profile: string | undefined;
+  readonly oomLog: OomLog;
 }
 
 class ContainerBackend implements Backend {
@@ -195,6 +198,7 @@ class ContainerBackend implements Backend {
     await cgroups.kill(id);
     await cgroups.remove(id);
     this.#parts.processors.release(id);
+    this.#parts.oomLog.forget(id);
   }
 
   async destroy(id: SandboxId): Promise<void> {
@@ -205,12 +209,14 @@ class ContainerBackend implements Backend {
   }
 
   async usage(handle: Handle): Promise<Usage> {
-    const { cgroups, volume } = this.#parts;
+    const { cgroups, oomLog, volume } = this.#parts;
     const counted = cgroups.usage(handle.id);
     const agent = agentOf(handle);
     const init = agent !== undefined && isAlive(agent) ? [agent.pid] : [];
     return {
       ...counted,
+      // The log is looked at only when something is in it.
+      oomVictims: counted.oomKills === 0 ? [] : oomLog.victims(handle.id),
       pids: Math.max(0, counted.pids - HELPER_PIDS),
       diskBytes: volume.usage(handle.id),
       // What has ended was waited for by the agent at last, which thereby took over its count.

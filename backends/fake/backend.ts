@@ -85,6 +85,7 @@ class FakeBackend implements Backend {
       cpu: { totalMs: 0, userMs: 0, systemMs: 0, throttledMs: 0 },
       memory: { bytes: 0, peakBytes: 0, swapBytes: 0 },
       oomKills: sandbox?.oomKills ?? 0,
+      oomVictims: [],
       pids,
       diskBytes: undefined,
       io: undefined,

@@ -79,8 +79,8 @@ export function fileView({ name, target, mtimeNs, ...info }: FileInfo): FileView
 }
 
 /** A sample of usage as the API shows it. */
-export function usageView({ limits, ...usage }: SandboxUsage): UsageView {
-  return { ...present(usage), limits: present(limits) };
+export function usageView({ limits, oomVictims, ...usage }: SandboxUsage): UsageView {
+  return { ...present(usage), oomVictims: oomVictims.map((victim) => ({ ...victim })), limits: present(limits) };
 }
 
 /** An artifact as the API shows it. */

@@ -73,7 +73,7 @@ export function batchHandlers(services: Services): Pick<Handlers, Names> {
   };
 }
 
-async function send(call: Pick<Call<Names>, "response" | "scope">, events: AsyncIterable<unknown>): Promise<void> {
+async function send(call: Pick<Call<Names>, "response" | "scope">, events: AsyncIterable<object>): Promise<void> {
   await sendBytes(
     jsonLines(events, (event) => event),
     call.response,

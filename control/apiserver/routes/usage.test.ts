@@ -11,7 +11,8 @@ function sampleOf(id: string, atMs: number): SandboxUsage {
     atMs,
     cpu: { totalMs: 3, userMs: 2, systemMs: 1, throttledMs: 0 },
     memory: { bytes: 4096, peakBytes: 8192, swapBytes: 0 },
-    oomKills: 0,
+    oomKills: 1,
+    oomVictims: [{ program: "hog", atMs: 5, residentBytes: 4096, full: "sandbox" }],
     pids: 1,
     diskBytes: undefined,
     io: undefined,
@@ -29,6 +30,9 @@ test("what the node does not count is absent, not zero", async () => {
   };
   const { status, json } = await api.call("GET", `/v1/sandboxes/${id}/usage`);
   assert.equal(status, 200);
+  assert.deepEqual((json as { oomVictims?: unknown }).oomVictims, [
+    { program: "hog", atMs: 5, residentBytes: 4096, full: "sandbox" },
+  ]);
   for (const key of ["diskBytes", "io", "network"]) assert.equal(key in json, false, key);
   assert.deepEqual((json as { limits?: unknown }).limits, { cpus: 1, memoryBytes: 1024, swapBytes: 0, pids: 5 });
 });
@@ -50,6 +54,20 @@ test("a stream is lines of JSON, and its last line says why it broke", async () 
   assert.equal(lines.length, 2);
   assert.equal(lines[0].atMs, 250);
   assert.equal(lines[1].error.kind, "FailedPrecondition");
+});
+
+test("browsers get the same stream as server-sent events", async () => {
+  await using api = await rig();
+  const { id } = (await api.call("POST", "/v1/sandboxes", { json: { base: "busybox" } })).json;
+  api.node.samples = async function* () {
+    yield sampleOf(id, 7);
+  };
+  const headers = { accept: "text/event-stream" };
+  const answer = await api.call("GET", `/v1/sandboxes/${id}/usage/stream`, { headers });
+  assert.equal(answer.headers["content-type"], "text/event-stream");
+  const [event = "", data = ""] = answer.bytes.toString().split("\n");
+  assert.equal(event, "event: message");
+  assert.equal((JSON.parse(data.replace(/^data: /, "")) as { atMs: number }).atMs, 7);
 });
 
 test("a stream that cannot begin is a refusal with its status", async () => {

@@ -1,4 +1,5 @@
 import { SandboxError } from "#core/errors.ts";
+import { eventFormOf } from "../event-forms.ts";
 import type { Handlers, Services } from "../handler.ts";
 import { JSON_LINES, jsonLines } from "../json-lines.ts";
 import { sendBytes } from "../stream.ts";
@@ -17,9 +18,12 @@ export function usageHandlers({ access }: Services): Pick<Handlers, Names> {
       throw new SandboxError("Internal", "the node gave no sample");
     },
 
-    async followUsage({ principal, params, query: { periodMs = DEFAULT_PERIOD_MS }, response, scope }) {
+    async followUsage({ principal, params, query: { periodMs = DEFAULT_PERIOD_MS }, request, response, scope }) {
       const { id, node } = await access.reach(principal, params.id ?? "", scope.signal);
-      await sendBytes(jsonLines(node.usage(id, { periodMs }, scope.signal), usageView), response, scope, JSON_LINES);
+      const form = eventFormOf(request.headers);
+      const encode = form === undefined ? undefined : (value: object) => form.encode(value, undefined);
+      const lines = jsonLines(node.usage(id, { periodMs }, scope.signal), usageView, encode);
+      await sendBytes(lines, response, scope, form?.mediaType ?? JSON_LINES);
     },
   };
 }
