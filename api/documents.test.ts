@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
+import { globSync, readFileSync } from "node:fs";
+import { basename, join } from "node:path";
 import { test } from "node:test";
 import { ERROR_KINDS } from "#core/errors.ts";
 import { OPERATIONS } from "./operations.ts";
@@ -19,9 +19,14 @@ test("docs/using/errors.md has every kind with its status and its retry, in the 
   );
 });
 
-test("docs/using/api.md shows every call, and no other, with an example after it", () => {
-  const shown = [...page("api.md").matchAll(/^# (⇅ )?([A-Z]+) (\/[^\s:]*).*\n(?:printf .* \| )?.*curl /gm)].map(
-    ([, mark, method, path]) => `${mark === undefined ? "" : mark}${method} ${path}`,
+test("the pages of docs/using show every call once, and no other, with an example after it", () => {
+  const pages = globSync("docs/using/*.md", { cwd: join(import.meta.dirname, "..") }).map((file) =>
+    page(basename(file)),
+  );
+  const shown = pages.flatMap((text) =>
+    [...text.matchAll(/^# (⇅ )?([A-Z]+) (\/[^\s:]*).*\n(?:printf .* \| )?.*(?:curl|websocat) /gm)].map(
+      ([, mark, method, path]) => `${mark === undefined ? "" : mark}${method} ${path}`,
+    ),
   );
   const calls = Object.values(OPERATIONS).map(({ method, path, streams }) => `${streams ? "⇅ " : ""}${method} ${path}`);
   assert.deepEqual(shown.sort(), calls.sort());

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, mkdirSync, openSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import { closeSync, mkdirSync, openSync, readFileSync, renameSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -143,7 +143,8 @@ class ServedView implements View {
 
   #remove(): void {
     unmountAll(this.path);
-    for (const name of ["view.json", "view.request"]) rmSync(join(this.#options.runDir, name), { force: true });
+    for (const name of ["view.json", "view.json.new", "view.request"])
+      rmSync(join(this.#options.runDir, name), { force: true });
     rmdirSync(this.path);
   }
 
@@ -222,7 +223,9 @@ function record(runDir: string, pid: number): void {
   const startTicks = processStartTicks(pid);
   if (startTicks === undefined) return;
   const written: ServerRecord = { pid, startTicks };
-  writeFileSync(join(runDir, "view.json"), JSON.stringify(written));
+  const file = join(runDir, "view.json");
+  writeFileSync(`${file}.new`, JSON.stringify(written), { mode: 0o600 });
+  renameSync(`${file}.new`, file);
 }
 
 /** `undefined` when there is none, or a crash cut it short. */
