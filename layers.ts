@@ -6,16 +6,17 @@
  */
 export const LAYERS: Readonly<Record<string, readonly string[]>> = {
   core: [],
+  "core/tar": ["core"],
   api: ["core"],
   "guest/protocol": ["core"],
   host: ["core"],
-  images: ["core", "host"],
+  images: ["core", "core/tar", "host"],
   "backends/fake": ["core"],
   "backends/container": ["core", "host", "guest/protocol", "images"],
   edge: ["core"],
-  control: ["core", "api", "images"],
+  control: ["core", "core/tar", "api", "images"],
   "client/sdk": ["api"],
-  "client/cli": ["client/sdk"],
+  "client/cli": ["client/sdk", "core/tar"],
   bin: [
     "core",
     "api",
@@ -30,6 +31,7 @@ export const LAYERS: Readonly<Record<string, readonly string[]>> = {
   ],
   bench: [
     "core",
+    "core/tar",
     "api",
     "host",
     "images",
@@ -45,6 +47,7 @@ export const LAYERS: Readonly<Record<string, readonly string[]>> = {
   ],
   tests: [
     "core",
+    "core/tar",
     "api",
     "host",
     "images",

@@ -50,6 +50,9 @@ export const FileMoveQuery = closed({
   parents: Type.Optional(Type.Boolean()),
 });
 
+/** Where to unpack. `owners`: entries get the owners that the archive names, true unless said otherwise. */
+export const TreeWriteQuery = closed({ path: PathBytes, user: User, owners: Type.Optional(Type.Boolean()) });
+
 /** One entry, links as links. */
 export const FileView = closed({
   name: described(TextOrBytes, "In a list with a depth: the path below the directory that was listed."),
@@ -70,3 +73,11 @@ export type FileView = Static<typeof FileView>;
 /** What arrived: compare it with what was sent. */
 export const FileWrittenView = closed({ size: Type.Number(), sha256: Type.String({ pattern: "^[0-9a-f]{64}$" }) });
 export type FileWrittenView = Static<typeof FileWrittenView>;
+
+/** What an archive held: compare it with what was sent. */
+export const TreeWrittenView = closed({
+  entries: Type.Integer(),
+  size: Type.Number({ description: "Bytes of the archive." }),
+  sha256: Type.String({ pattern: "^[0-9a-f]{64}$", description: "Of the archive." }),
+});
+export type TreeWrittenView = Static<typeof TreeWrittenView>;

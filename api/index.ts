@@ -40,6 +40,8 @@ export {
   FileView,
   FileWriteQuery,
   FileWrittenView,
+  TreeWriteQuery,
+  TreeWrittenView,
 } from "./files.ts";
 export { Health, WhoAmI } from "./identity.ts";
 export { NodeList, NodeView, ResourceCountView, ResourceList } from "./nodes.ts";

@@ -36,6 +36,8 @@ import {
   FileView,
   FileWriteQuery,
   FileWrittenView,
+  TreeWriteQuery,
+  TreeWrittenView,
 } from "./files.ts";
 import { Health, WhoAmI } from "./identity.ts";
 import { NodeList, ResourceList } from "./nodes.ts";
@@ -308,6 +310,25 @@ export const OPERATIONS = {
     summary: "Make a symbolic link.",
     query: FileLinkQuery,
     status: 204,
+  },
+  readTree: {
+    ...BASE,
+    method: "GET",
+    path: `${FILES}/tree`,
+    summary: "A directory and all below it as a tar archive; trailers X-Dsec-Size and X-Dsec-Sha256.",
+    query: FileQuery,
+    reply: "bytes",
+    streams: true,
+  },
+  writeTree: {
+    ...BASE,
+    method: "PUT",
+    path: `${FILES}/tree`,
+    summary: "Unpack a tar archive below a directory.",
+    query: TreeWriteQuery,
+    body: "bytes",
+    reply: TreeWrittenView,
+    streams: true,
   },
   moveFile: {
     ...BASE,

@@ -14,7 +14,7 @@ import type { FileInfo, FileType } from "#core/sandbox.ts";
  *          8     4  u32  mode: the permission bits only, at most 07777
  *         12     4  u32  uid, as seen in the sandbox
  *         16     4  u32  gid, as seen in the sandbox
- *         20     8  u64  size in bytes, below 2^63
+ *         20     8  u64  size in bytes, below 2^53
  *         28     8  i64  time of the last change of the contents, nanoseconds since 1970; times beyond that are cut to it
  *         36     2  u16  targetLength, at most 4095; zero unless the type is symlink
  *         38     2  u16  zero
@@ -26,7 +26,7 @@ import type { FileInfo, FileType } from "#core/sandbox.ts";
  * The records come from a process inside the sandbox, so the reader trusts nothing: it holds at most one record that is not
  * complete, and any byte that breaks the rules above ends the reading.
  */
-const TYPES: readonly FileType[] = [
+export const ENTRY_TYPES = [
   "file",
   "directory",
   "symlink",
@@ -34,7 +34,7 @@ const TYPES: readonly FileType[] = [
   "socket",
   "character-device",
   "block-device",
-];
+] as const satisfies readonly FileType[];
 const PREFIX_BYTES = 4;
 const FIXED_BYTES = 36;
 /** PATH_MAX of Linux without its terminator: no name below a directory is longer, and no link can point further. */
@@ -44,13 +44,18 @@ const RECORD_LIMIT = FIXED_BYTES + NAME_LIMIT + TARGET_LIMIT;
 
 /** One record as bytes. Throws a plain `Error` for an entry that the coding cannot carry. */
 export function encodeEntry(entry: FileInfo): Uint8Array {
+  return encodeRecord(ENTRY_TYPES.indexOf(entry.type), entry);
+}
+
+/** The same with a type of another list. */
+export function encodeRecord(type: number, entry: Omit<FileInfo, "type">): Uint8Array {
   const target = entry.target ?? new Uint8Array();
   if (entry.name.length > NAME_LIMIT || target.length > TARGET_LIMIT) throw new Error("entry too long to encode");
   const body = FIXED_BYTES + entry.name.length + target.length;
   const bytes = new Uint8Array(PREFIX_BYTES + body);
   const view = new DataView(bytes.buffer);
   view.setUint32(0, body, true);
-  view.setUint8(4, TYPES.indexOf(entry.type));
+  view.setUint8(4, type);
   view.setUint16(6, entry.name.length, true);
   view.setUint32(8, entry.mode, true);
   view.setUint32(12, entry.uid, true);
@@ -77,7 +82,7 @@ export class EntryDecoder {
       const body = view.getUint32(at, true);
       if (body < FIXED_BYTES || body > RECORD_LIMIT) throw malformed(`a record of ${body} bytes`);
       if (bytes.length - at < PREFIX_BYTES + body) break;
-      entries.push(decodeRecord(bytes, view, at, body));
+      entries.push(decodeRecord(bytes.subarray(at, at + PREFIX_BYTES + body), ENTRY_TYPES));
       at += PREFIX_BYTES + body;
     }
     this.#rest = copy(bytes, at, bytes.length);
@@ -90,30 +95,36 @@ export class EntryDecoder {
   }
 }
 
-function decodeRecord(bytes: Uint8Array, view: DataView, at: number, body: number): FileInfo {
-  const type = TYPES[view.getUint8(at + 4)];
-  const nameLength = view.getUint16(at + 6, true);
-  const targetLength = view.getUint16(at + 36, true);
-  const mode = view.getUint32(at + 8, true);
-  if (type === undefined || view.getUint8(at + 5) !== 0 || view.getUint16(at + 38, true) !== 0) {
+/** What one whole record says, its type by a list of them. Throws `Internal` for one that breaks the coding. */
+export function decodeRecord<Type extends string>(
+  bytes: Uint8Array,
+  types: readonly Type[],
+): Omit<FileInfo, "type"> & { readonly type: Type } {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  if (bytes.length < PREFIX_BYTES + FIXED_BYTES) throw malformed("a record that was cut short");
+  const type = types[view.getUint8(4)];
+  const nameLength = view.getUint16(6, true);
+  const targetLength = view.getUint16(36, true);
+  const mode = view.getUint32(8, true);
+  if (type === undefined || view.getUint8(5) !== 0 || view.getUint16(38, true) !== 0)
     throw malformed("an unknown type");
-  }
-  if (nameLength > NAME_LIMIT || targetLength > TARGET_LIMIT || FIXED_BYTES + nameLength + targetLength !== body) {
+  const nameAt = PREFIX_BYTES + FIXED_BYTES;
+  if (nameLength > NAME_LIMIT || targetLength > TARGET_LIMIT || nameAt + nameLength + targetLength !== bytes.length) {
     throw malformed("lengths that do not add up");
   }
-  if (mode > 0o7777 || (type !== "symlink" && targetLength > 0) || view.getUint32(at + 24, true) >= 2 ** 31) {
+  const linked = type === "symlink" || type === "link";
+  if (mode > 0o7777 || (!linked && targetLength > 0) || view.getUint32(24, true) >= 2 ** 21) {
     throw malformed("a field out of range");
   }
-  const nameAt = at + PREFIX_BYTES + FIXED_BYTES;
   return {
     name: copy(bytes, nameAt, nameAt + nameLength),
     type,
     mode,
-    uid: view.getUint32(at + 12, true),
-    gid: view.getUint32(at + 16, true),
-    size: view.getUint32(at + 24, true) * 2 ** 32 + view.getUint32(at + 20, true),
-    mtimeNs: view.getBigInt64(at + 28, true),
-    target: type === "symlink" ? copy(bytes, nameAt + nameLength, nameAt + nameLength + targetLength) : undefined,
+    uid: view.getUint32(12, true),
+    gid: view.getUint32(16, true),
+    size: view.getUint32(24, true) * 2 ** 32 + view.getUint32(20, true),
+    mtimeNs: view.getBigInt64(28, true),
+    target: linked ? copy(bytes, nameAt + nameLength, bytes.length) : undefined,
   };
 }
 

@@ -24,6 +24,10 @@ export interface NodeFiles {
   stat(id: SandboxId, target: FileTarget, signal: AbortSignal): Promise<FileInfo>;
   /** Resolves when the change is made; it is made whole or, but for removals of trees, not at all. */
   changeFile(id: SandboxId, change: FileChange, signal: AbortSignal): Promise<void>;
+  /** A directory and all below it, or one file, in the coding of `tree.ts`. A piece is the reader's until it asks for the next. */
+  readTree(id: SandboxId, target: FileTarget, signal: AbortSignal): AsyncIterable<Uint8Array>;
+  /** Puts the entries of a stream in that coding below a directory. What was put before a failure stays. */
+  writeTree(id: SandboxId, write: TreeWrite, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<void>;
 }
 
 /** A path in a sandbox, and who asks for it; `user` undefined: the sandbox's own. */
@@ -44,6 +48,12 @@ export interface FileWrite extends FileTarget {
   readonly mode: number;
   /** Makes missing parent directories. */
   readonly parents: boolean;
+}
+
+/** Where a tree goes. The directory is made when it is missing, with those above it. */
+export interface TreeWrite extends FileTarget {
+  /** True: entries get the owners that the tree names. False: the user's. */
+  readonly owners: boolean;
 }
 
 /** Which entries: with a depth above 1 also those of the directories below, by their path from the directory on. */

@@ -98,6 +98,9 @@ export type TaskAction =
   | { readonly type: "mkdir"; readonly path: Uint8Array; readonly mode: number; readonly parents: boolean }
   /** `recursive` removes trees and never follows a link; without it only files and empty directories go. */
   | { readonly type: "remove"; readonly path: Uint8Array; readonly recursive: boolean }
+  /** Writes the tree to stdout in the coding of `tree.ts`, or makes one of what comes on stdin in it. */
+  | { readonly type: "read-tree"; readonly path: Uint8Array }
+  | { readonly type: "write-tree"; readonly path: Uint8Array; readonly owners: boolean }
   | { readonly type: "chmod"; readonly path: Uint8Array; readonly mode: number }
   /** `owner` as a user is written, looked up in the sandbox. */
   | { readonly type: "chown"; readonly path: Uint8Array; readonly owner: string }

@@ -1,4 +1,4 @@
-import type { FileChange, FileDigest, FileList, FileRead, FileTarget, FileWrite } from "#core/files.ts";
+import type { FileChange, FileDigest, FileList, FileRead, FileTarget, FileWrite, TreeWrite } from "#core/files.ts";
 import type { CommandId, SandboxId } from "#core/ids.ts";
 import type { Listener } from "#core/listeners.ts";
 import type {
@@ -17,6 +17,7 @@ import type {
   UsageRead,
 } from "#core/node.ts";
 import {
+  decodeBytes,
   decodeChunks,
   decodeEntries,
   decodeFile,
@@ -171,6 +172,19 @@ export class RemoteNode implements Node, Disposable {
 
   listListeners(id: SandboxId, signal: AbortSignal): Promise<readonly Listener[]> {
     return this.#call("listListeners", [id], signal);
+  }
+
+  readTree(id: SandboxId, target: FileTarget, signal: AbortSignal): AsyncIterable<Uint8Array> {
+    return decodeBytes(this.#peer.stream("readTree", encodeValue([id, target]), { signal }));
+  }
+
+  async writeTree(
+    id: SandboxId,
+    write: TreeWrite,
+    bytes: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<void> {
+    await this.#upload("writeTree", [id, write], bytes, signal);
   }
 
   resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {

@@ -36,6 +36,8 @@ export const NODE_METHODS = {
   openPort: "duplex",
   waitForPort: "call",
   listListeners: "call",
+  readTree: "download",
+  writeTree: "upload",
   resources: "call",
 } as const satisfies Record<keyof Node, "call" | "upload" | "download" | "duplex">;
 

@@ -1,7 +1,7 @@
 import type { Backend } from "#core/backend.ts";
 import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
-import type { FileChange, FileDigest, FileList, FileRead, FileTarget, FileWrite } from "#core/files.ts";
+import type { FileChange, FileDigest, FileList, FileRead, FileTarget, FileWrite, TreeWrite } from "#core/files.ts";
 import type { CommandId, SandboxId } from "#core/ids.ts";
 import type { Listener } from "#core/listeners.ts";
 import type {
@@ -46,7 +46,8 @@ import {
 } from "#edge/command-calls.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
 import { type DriverParts, SandboxDriver } from "#edge/driver.ts";
-import { changeFile, type FilesHost, listFiles, readFile, statFile, writeFile } from "#edge/files.ts";
+import { onFiles, streamFiles } from "#edge/file-calls.ts";
+import { changeFile, listFiles, readFile, readTree, statFile, writeFile, writeTree } from "#edge/files.ts";
 import { Journal } from "#edge/journal.ts";
 import { listListeners, openPort, waitForPort } from "#edge/ports.ts";
 import { forEachOf, recoverAll } from "#edge/recovery.ts";
@@ -251,28 +252,34 @@ export class Edge implements Node {
   }
 
   readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncIterable<Uint8Array | FileDigest> {
-    return this.#streamFiles(id, signal, (host) => readFile(host, read));
+    return streamFiles(
+      () => this.#calling(id, signal),
+      (host) => readFile(host, read),
+    );
   }
 
-  writeFile(
+  async writeFile(
     id: SandboxId,
     write: FileWrite,
     bytes: AsyncIterable<Uint8Array>,
     signal: AbortSignal,
   ): Promise<FileDigest> {
-    return this.#files(id, signal, (host) => writeFile(host, write, bytes));
+    return onFiles(this.#calling(id, signal), (host) => writeFile(host, write, bytes));
   }
 
   listFiles(id: SandboxId, list: FileList, signal: AbortSignal): AsyncIterable<readonly FileInfo[]> {
-    return this.#streamFiles(id, signal, (host) => listFiles(host, list));
+    return streamFiles(
+      () => this.#calling(id, signal),
+      (host) => listFiles(host, list),
+    );
   }
 
-  stat(id: SandboxId, target: FileTarget, signal: AbortSignal): Promise<FileInfo> {
-    return this.#files(id, signal, (host) => statFile(host, target));
+  async stat(id: SandboxId, target: FileTarget, signal: AbortSignal): Promise<FileInfo> {
+    return onFiles(this.#calling(id, signal), (host) => statFile(host, target));
   }
 
-  changeFile(id: SandboxId, change: FileChange, signal: AbortSignal): Promise<void> {
-    return this.#files(id, signal, (host) => changeFile(host, change));
+  async changeFile(id: SandboxId, change: FileChange, signal: AbortSignal): Promise<void> {
+    return onFiles(this.#calling(id, signal), (host) => changeFile(host, change));
   }
 
   async *openPort(
@@ -290,6 +297,22 @@ export class Edge implements Node {
 
   async listListeners(id: SandboxId, signal: AbortSignal): Promise<readonly Listener[]> {
     return listListeners(this.#calling(id, signal));
+  }
+
+  readTree(id: SandboxId, target: FileTarget, signal: AbortSignal): AsyncIterable<Uint8Array> {
+    return streamFiles(
+      () => this.#calling(id, signal),
+      (host) => readTree(host, target),
+    );
+  }
+
+  async writeTree(
+    id: SandboxId,
+    write: TreeWrite,
+    bytes: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<void> {
+    return onFiles(this.#calling(id, signal), (host) => writeTree(host, write, bytes));
   }
 
   async resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {
@@ -363,28 +386,5 @@ export class Edge implements Node {
   #calling(id: SandboxId, signal: AbortSignal): CommandCall {
     this.#enter(signal);
     return { driver: this.#driver(id), clock: this.#options.clock, signal };
-  }
-
-  async #files<T>(id: SandboxId, signal: AbortSignal, act: (host: FilesHost) => Promise<T>): Promise<T> {
-    this.#enter(signal);
-    const driver = this.#driver(id);
-    using _busy = driver.busy();
-    return await act(await this.#filesHost(driver, signal));
-  }
-
-  async *#streamFiles<T>(
-    id: SandboxId,
-    signal: AbortSignal,
-    act: (host: FilesHost) => AsyncGenerator<T, void, undefined>,
-  ): AsyncGenerator<T, void, undefined> {
-    this.#enter(signal);
-    const driver = this.#driver(id);
-    using _busy = driver.busy();
-    yield* act(await this.#filesHost(driver, signal));
-  }
-
-  async #filesHost(driver: SandboxDriver, signal: AbortSignal): Promise<FilesHost> {
-    const link = await driver.agent("files", signal);
-    return { link, number: driver.commands.nextNumber(), user: driver.spec.user, signal };
   }
 }

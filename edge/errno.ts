@@ -10,6 +10,8 @@ const KINDS: Readonly<Record<string, ErrorKind>> = {
   EEXIST: "AlreadyExists",
   ENOTEMPTY: "FailedPrecondition",
   EXDEV: "FailedPrecondition",
+  ESTALE: "FailedPrecondition",
+  ECANCELED: "Cancelled",
   EBUSY: "FailedPrecondition",
   ETXTBSY: "FailedPrecondition",
   ENOSPC: "SandboxLimit",
@@ -28,16 +30,25 @@ export function errnoName(errno: number): string {
 }
 
 const HINTS: Readonly<Record<string, string>> = {
+  ESTALE: "it changed while it was read: try again when nobody writes there",
+  ENOTDIR: "a part of the way is no directory, or a link: nothing is ever put through a link",
   EXDEV: "the two places are on different file systems, or the directory is from the image: run mv in the sandbox",
   ENOSPC: "the sandbox's disk is full",
   EDQUOT: "the sandbox's disk is full",
 };
 
-/** The typed form of an errno that ended a file operation; `what` is what the operation did, in words. */
-export function errnoError(errno: number, what: string): SandboxError {
+/**
+ * The typed form of an errno that ended a file operation; `what` is what the operation did, in words, `entry` what of a tree it was
+ * at, as the sandbox says.
+ */
+export function errnoError(errno: number, what: string, entry?: string): SandboxError {
   const name = errnoName(errno);
-  return new SandboxError(KINDS[name] ?? "InvalidArgument", `${what}: ${name}`, {
-    details: { errno: name },
-    ...(HINTS[name] === undefined ? {} : { hint: HINTS[name] }),
-  });
+  return new SandboxError(
+    KINDS[name] ?? "InvalidArgument",
+    `${what}: ${name}${entry === undefined ? "" : ` at ${JSON.stringify(entry)}`}`,
+    {
+      details: { errno: name, ...(entry === undefined ? {} : { entry }) },
+      ...(HINTS[name] === undefined ? {} : { hint: HINTS[name] }),
+    },
+  );
 }

@@ -12,6 +12,9 @@ const ACKNOWLEDGE_BYTES = 64 * 1024;
 /** Where output waits for its reader, in all operations. */
 const BUFFERS = new BufferPool(64 * 1024);
 
+/** Of a name in an error: it is for people. */
+const CULPRIT_BYTES = 300;
+
 interface Chunk {
   readonly bytes: Uint8Array;
   readonly done: (() => void) | undefined;
@@ -36,6 +39,7 @@ export class FileTask implements TaskSink, AsyncDisposable {
   /** Writes that the agent has not taken yet, in order. */
   #untaken: Promise<void>[] = [];
   #outcome: { readonly error: unknown } | undefined;
+  #culprit: string | undefined;
   readonly #over = new Interruption();
   #wake: (() => void) | undefined;
 
@@ -73,6 +77,8 @@ export class FileTask implements TaskSink, AsyncDisposable {
   output(stream: OutputStream, offset: number, bytes: Uint8Array): void {
     if (stream !== "stdout") {
       this.#link.acknowledge(this.number, stream, offset + bytes.length);
+      // Operations on trees name here the entry that stopped them.
+      if (offset === 0) this.#culprit = Buffer.from(bytes.subarray(0, CULPRIT_BYTES)).toString("utf8");
       return;
     }
     // The buffer belongs to the link again when this call returns.
@@ -87,7 +93,8 @@ export class FileTask implements TaskSink, AsyncDisposable {
 
   end(end: TaskEnd): void {
     if (end.cause === "exited" && end.code === 0) this.#settle(undefined);
-    else if (end.cause === "exited" && end.code !== undefined) this.#settle(errnoError(end.code, this.#what));
+    else if (end.cause === "exited" && end.code !== undefined)
+      this.#settle(errnoError(end.code, this.#what, this.#culprit));
     else this.#settle(killed(this.#what, end));
   }
 

@@ -9,6 +9,7 @@ import {
   type FileTarget,
   type FileWrite,
   LIST_DEPTH_LIMIT,
+  type TreeWrite,
 } from "#core/files.ts";
 import type { GuestLink, TaskAction } from "#core/guest.ts";
 import type { FileInfo } from "#core/sandbox.ts";
@@ -56,19 +57,42 @@ export async function writeFile(
   const { path, mode, parents } = write;
   await using task = await begin(host, write, { type: "write", path, mode: permission(mode), parents });
   const digest = createHash("sha256");
+  const size = await feed(host, task, bytes, (piece) => digest.update(piece));
+  return { size, sha256: digest.digest("hex") };
+}
+
+/** A tree in the coding of `core/tree.ts`. */
+export async function* readTree(host: FilesHost, target: FileTarget): AsyncGenerator<Uint8Array, void, undefined> {
+  await using task = await begin(host, target, { type: "read-tree", path: target.path });
+  yield* task.read();
+}
+
+/** Resolves when the whole tree is there. */
+export async function writeTree(host: FilesHost, write: TreeWrite, bytes: AsyncIterable<Uint8Array>): Promise<void> {
+  await using task = await begin(host, write, { type: "write-tree", path: write.path, owners: write.owners });
+  await feed(host, task, bytes);
+}
+
+/** Gives the task its input, and waits for its end; the number of bytes. */
+async function feed(
+  host: FilesHost,
+  task: FileTask,
+  bytes: AsyncIterable<Uint8Array>,
+  seen: (piece: Uint8Array) => void = () => undefined,
+): Promise<number> {
   let size = 0;
   for await (const chunk of bytes) {
     host.signal.throwIfAborted();
     for (let at = 0; at < chunk.length; at += PIECE_BYTES) {
       const piece = chunk.subarray(at, at + PIECE_BYTES);
-      digest.update(piece);
+      seen(piece);
       await task.write(size, piece);
       size += piece.length;
     }
   }
   host.signal.throwIfAborted();
   await task.finish();
-  return { size, sha256: digest.digest("hex") };
+  return size;
 }
 
 /** Entries of a directory, and of those below as far as the depth goes, a piece of the agent's output at a time. */

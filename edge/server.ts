@@ -3,6 +3,7 @@ import { parseCommandId, parseSandboxId } from "#core/ids.ts";
 import type { Node, StdinWrite } from "#core/node.ts";
 import {
   decodeBytes,
+  encodeBytes,
   encodeChunks,
   encodeEntries,
   encodeFile,
@@ -71,6 +72,9 @@ const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
     value(node.writeFile(sandbox(args), fields(args[1]), decodeBytes(upload), signal)),
   listFiles: (node, args, { signal }) => encodeEntries(node.listFiles(sandbox(args), fields(args[1]), signal)),
   stat: async (node, args, { signal }) => encodeInfo(await node.stat(sandbox(args), fields(args[1]), signal)),
+  readTree: (node, args, { signal }) => encodeBytes(node.readTree(sandbox(args), fields(args[1]), signal)),
+  writeTree: (node, args, { signal, upload }) =>
+    value(node.writeTree(sandbox(args), fields(args[1]), decodeBytes(upload), signal)),
   changeFile: (node, args, { signal }) => value(node.changeFile(sandbox(args), fields(args[1]), signal)),
   openPort: (node, args, { signal, upload }) =>
     encodePort(node.openPort(sandbox(args), Number(args[1]), decodeBytes(upload), signal)),

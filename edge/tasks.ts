@@ -32,7 +32,7 @@ export function fileTask(action: TaskAction, user: string): TaskSpec {
     user,
     cwd: "/",
     env: {},
-    stdin: action.type === "write" ? "pipe" : "none",
+    stdin: action.type === "write" || action.type === "write-tree" ? "pipe" : "none",
     timeLimitMs: undefined,
   };
 }

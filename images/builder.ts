@@ -1,6 +1,6 @@
 import { SandboxError } from "#core/errors.ts";
+import { badInput, type EntrySink, shown, type TreeEntry } from "#core/tar/entry.ts";
 import type { BlobWriter } from "./blob.ts";
-import { badInput, type EntrySink, shown, type TreeEntry } from "./entry.ts";
 import { CHUNK_BYTES } from "./erofs/format.ts";
 import type { ImportLimits } from "./limits.ts";
 import type { LayerTree } from "./tree.ts";

@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
+import type { TreeEntry } from "#core/tar/entry.ts";
 import { busyboxApplets, findBusybox } from "#host/busybox.ts";
 import type { LayerBuilder } from "./builder.ts";
-import type { TreeEntry } from "./entry.ts";
 import type { ImportedArtifact } from "./import.ts";
 import { buildLayer } from "./layer.ts";
 import { DEFAULT_LIMITS } from "./limits.ts";

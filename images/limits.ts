@@ -14,9 +14,6 @@ export interface ImportLimits {
  */
 export const DEFAULT_LIMITS: ImportLimits = { entries: 2_000_000, nameBytes: 2 ** 29, dataBytes: 2 ** 36 };
 
-/** PATH_MAX and NAME_MAX of Linux. */
-export const MAX_PATH_BYTES = 4096;
-export const MAX_NAME_BYTES = 255;
 /** A sandbox owns 65,536 ids; a file of any other would belong to nobody in it. */
 export const MAX_ID = 65_535;
 /** Attributes of one file; the kernel's own limit on one value. */

@@ -1,7 +1,7 @@
+import { badInput } from "#core/tar/entry.ts";
+import { TarReader } from "#core/tar/reader.ts";
 import { decompressed } from "./archive/decompress.ts";
-import { TarReader } from "./archive/tar.ts";
 import { sha256 } from "./digest.ts";
-import { badInput } from "./entry.ts";
 import { type BuildLayerOptions, type BuiltLayer, buildLayer } from "./layer.ts";
 
 /** See `BuildLayerOptions`. */

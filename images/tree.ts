@@ -1,8 +1,8 @@
 import { SandboxError } from "#core/errors.ts";
-import { badInput, shown, type TreeEntry } from "./entry.ts";
-import { type Attributes, type ByteString, type Content, Inode } from "./erofs/inode.ts";
+import { type Attributes, type ByteString, badInput, shown, type TreeEntry } from "#core/tar/entry.ts";
+import { components } from "#core/tar/path.ts";
+import { type Content, Inode } from "./erofs/inode.ts";
 import { type ImportLimits, MAX_ID } from "./limits.ts";
-import { components } from "./path.ts";
 import { keptXattrs, OPAQUE_VALUE, OPAQUE_XATTR } from "./xattr-policy.ts";
 
 type Directory = Map<ByteString, Inode>;

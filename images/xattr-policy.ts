@@ -1,7 +1,8 @@
-import { badInput, shown } from "./entry.ts";
-import type { ByteString } from "./erofs/inode.ts";
+import type { ByteString } from "#core/tar/entry.ts";
+import { badInput, shown } from "#core/tar/entry.ts";
+import { MAX_NAME_BYTES } from "#core/tar/path.ts";
 import { canStoreXattr, xattrBytes } from "./erofs/xattrs.ts";
-import { MAX_NAME_BYTES, MAX_XATTR_BYTES } from "./limits.ts";
+import { MAX_XATTR_BYTES } from "./limits.ts";
 
 /** By this an overlay knows that a directory hides all that lower layers have in it. */
 export const OPAQUE_XATTR = "trusted.overlay.opaque";

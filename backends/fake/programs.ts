@@ -130,7 +130,9 @@ async function actOnFile(action: FileAction, io: ProgramIo, { files }: FakeSandb
       files.move(action.path, action.target, action);
       return 0;
     case "chown":
+    case "read-tree":
     case "symlink":
+    case "write-tree":
       throw new Errno("EPERM");
   }
 }

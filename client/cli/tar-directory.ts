@@ -1,7 +1,7 @@
 import type { BigIntStats } from "node:fs";
 import { closeSync, constants, fstatSync, lstatSync, openSync, readdirSync, readlinkSync, readSync } from "node:fs";
+import { endOfArchive, type TarEntry, type TarEntryType, tarHeader, tarPadding } from "#core/tar/writer.ts";
 import { CliError, hasCode } from "./cli-error.ts";
-import { endOfArchive, type TarEntry, type TarEntryType, tarHeader, tarPadding } from "./tar-header.ts";
 
 /** Bytes that are handed over at a time: big enough to keep system calls few, small enough to keep memory flat. */
 const CHUNK_BYTES = 256 * 1024;
@@ -68,6 +68,8 @@ function* partsOf(path: Buffer, name: Buffer, stats: BigIntStats, links: Map<str
     type,
     name: type === "directory" ? Buffer.concat([name.length === 0 ? Buffer.from(".") : name, Buffer.from("/")]) : name,
     mode: Number(stats.mode & 0o7777n),
+    uid: 0,
+    gid: 0,
     size: type === "file" ? Number(stats.size) : 0,
     mtimeNs: stats.mtimeNs,
     target: type === "symlink" ? reading(path, () => readlinkSync(path, { encoding: "buffer" })) : undefined,

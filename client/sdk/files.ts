@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { FileView, FileWrittenView } from "#api/index.ts";
+import type { FileView, FileWrittenView, TreeWrittenView } from "#api/index.ts";
 import { type Call, type Caller, type CallOptions, concat } from "./caller.ts";
 import { DsecError } from "./errors.ts";
 import { lines } from "./lines.ts";
@@ -25,6 +25,12 @@ export interface WriteOptions extends FileOptions {
 export interface ReadOptions extends FileOptions {
   readonly offset?: number;
   readonly length?: number;
+}
+
+/** What unpacking a tree takes. */
+export interface WriteTreeOptions extends FileOptions {
+  /** Entries get the owners that the archive names; true unless said otherwise. False: all belong to the user. */
+  readonly owners?: boolean;
 }
 
 /** What a list takes. */
@@ -58,30 +64,51 @@ export class Files {
   }
 
   /** A file's bytes as they come, at the pace of the reader. Throws at the end when they are not what was read. */
-  async *stream(path: SandboxPath, options: ReadOptions = {}): AsyncGenerator<Uint8Array> {
+  stream(path: SandboxPath, options: ReadOptions = {}): AsyncGenerator<Uint8Array> {
     const { offset, length, user } = options;
-    const reply = await this.#caller.open({
+    return this.#checked("", { path, offset, length, user }, options);
+  }
+
+  /**
+   * A directory and all that is below it, or one file, as a tar archive: modes, owners, times, links, holes. Other file systems
+   * mounted below are empty directories in it; sockets and devices are left out. Throws at the end when it is not what was sent.
+   */
+  readTree(path: SandboxPath, options: FileOptions = {}): AsyncGenerator<Uint8Array> {
+    return this.#checked("/tree", { path, user: options.user }, options);
+  }
+
+  /**
+   * Unpacks a tar archive below a directory, which is made when it is missing. Nothing is put outside of it or through a link. What was
+   * put before a failure stays.
+   */
+  async writeTree(
+    path: SandboxPath,
+    archive: Uint8Array | AsyncIterable<Uint8Array>,
+    options: WriteTreeOptions = {},
+  ): Promise<TreeWrittenView> {
+    const { owners, user } = options;
+    const sent = new Digest();
+    const written = await this.#caller.json<TreeWrittenView>({
       ...callOf(options),
-      method: "GET",
-      path: this.#path,
-      query: { path, offset, length, user },
+      method: "PUT",
+      path: `${this.#path}/tree`,
+      query: { path, owners, user },
+      bytes: archive instanceof Uint8Array ? sent.take(archive) : sent.through(archive),
+      repeatable: true,
     });
-    const digest = createHash("sha256");
-    let size = 0;
+    check("written", written, sent.result());
+    return written;
+  }
+
+  async *#checked(call: string, query: Call["query"], options: CallOptions): AsyncGenerator<Uint8Array> {
+    const reply = await this.#caller.open({ ...callOf(options), method: "GET", path: `${this.#path}${call}`, query });
+    const received = new Digest();
     try {
-      for await (const bytes of reply.body) {
-        digest.update(bytes);
-        size += bytes.byteLength;
-        yield bytes;
-      }
-      check(
-        "read",
-        { size, sha256: digest.digest("hex") },
-        {
-          size: Number(reply.trailer("x-dsec-size")),
-          sha256: reply.trailer("x-dsec-sha256"),
-        },
-      );
+      yield* received.through(reply.body);
+      check("read", received.result(), {
+        size: Number(reply.trailer("x-dsec-size")),
+        sha256: reply.trailer("x-dsec-sha256"),
+      });
     } finally {
       reply.discard();
     }
@@ -112,26 +139,17 @@ export class Files {
     data: string | Uint8Array | AsyncIterable<Uint8Array>,
     options: WriteOptions = {},
   ): Promise<FileWrittenView> {
-    const digest = createHash("sha256");
-    let size = 0;
-    const take = (chunk: Uint8Array) => {
-      digest.update(chunk);
-      size += chunk.byteLength;
-      return chunk;
-    };
-    const counted = async function* (source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-      for await (const chunk of source) yield take(chunk);
-    };
+    const sent = new Digest();
     const whole = typeof data === "string" ? new TextEncoder().encode(data) : data;
     const written = await this.#caller.json<FileWrittenView>({
       ...callOf(options),
       method: "PUT",
       path: this.#path,
       query: { path, mode: octal(options.mode), parents: options.parents, user: options.user },
-      bytes: whole instanceof Uint8Array ? take(whole) : counted(whole),
+      bytes: whole instanceof Uint8Array ? sent.take(whole) : sent.through(whole),
       repeatable: true,
     });
-    check("written", written, { size, sha256: digest.digest("hex") });
+    check("written", written, sent.result());
     return written;
   }
 
@@ -204,6 +222,26 @@ export class Files {
 
   async #change(method: "POST" | "DELETE", call: string, query: Call["query"], options: CallOptions): Promise<void> {
     await this.#caller.json({ ...callOf(options), method, path: `${this.#path}${call}`, query });
+  }
+}
+
+/** What passes on this side. */
+class Digest {
+  readonly #hash = createHash("sha256");
+  #size = 0;
+
+  take(bytes: Uint8Array): Uint8Array {
+    this.#hash.update(bytes);
+    this.#size += bytes.byteLength;
+    return bytes;
+  }
+
+  async *through(source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+    for await (const bytes of source) yield this.take(bytes);
+  }
+
+  result(): FileWrittenView {
+    return { size: this.#size, sha256: this.#hash.digest("hex") };
   }
 }
 

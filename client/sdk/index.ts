@@ -41,6 +41,7 @@ export {
   type ReadOptions,
   type SandboxPath,
   type WriteOptions,
+  type WriteTreeOptions,
 } from "./files.ts";
 export type {
   Created,

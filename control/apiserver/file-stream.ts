@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import type { ServerResponse } from "node:http";
 import type { FileDigest } from "#core/files.ts";
 import type { CallScope } from "./scope.ts";
@@ -15,10 +16,11 @@ export async function sendFile(
   source: AsyncIterable<Uint8Array | FileDigest>,
   response: ServerResponse,
   scope: CallScope,
+  type = "application/octet-stream",
 ): Promise<void> {
   const parts = source[Symbol.asyncIterator]();
   let next = await parts.next();
-  response.writeHead(200, { "content-type": "application/octet-stream", trailer: `${SIZE}, ${SHA256}` });
+  response.writeHead(200, { "content-type": type, trailer: `${SIZE}, ${SHA256}` });
   try {
     for (; next.done !== true; next = await parts.next()) {
       if (next.value instanceof Uint8Array) await write(response, next.value, scope);
@@ -30,4 +32,16 @@ export async function sendFile(
   } finally {
     await parts.return?.().catch(() => undefined);
   }
+}
+
+/** Bytes, then what they were. */
+export async function* withDigest(source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array | FileDigest> {
+  const digest = createHash("sha256");
+  let size = 0;
+  for await (const bytes of source) {
+    digest.update(bytes);
+    size += bytes.length;
+    yield bytes;
+  }
+  yield { size, sha256: digest.digest("hex") };
 }

@@ -36,6 +36,7 @@ const NAMES: ReadonlyMap<TSchema, string> = new Map<TSchema, string>([
   [api.ErrorBody, "ErrorBody"],
   [api.FileView, "FileView"],
   [api.FileWrittenView, "FileWrittenView"],
+  [api.TreeWrittenView, "TreeWrittenView"],
   [api.Health, "Health"],
   [api.OutputEvent, "OutputEvent"],
   [api.NodeList, "NodeList"],

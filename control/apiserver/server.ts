@@ -15,6 +15,7 @@ import { commandHandlers } from "./routes/commands.ts";
 import { fileHandlers } from "./routes/files.ts";
 import { sandboxHandlers } from "./routes/sandboxes.ts";
 import { systemHandlers } from "./routes/system.ts";
+import { treeHandlers } from "./routes/trees.ts";
 import { usageHandlers } from "./routes/usage.ts";
 import { CallScope, untilAborted } from "./scope.ts";
 import { Upgrades } from "./upgrade.ts";
@@ -30,6 +31,8 @@ const LIMITS: Readonly<Partial<Record<OperationName, number>>> = {
   createSandbox: 120_000,
   readFile: STALL_LIMIT_MS,
   writeFile: STALL_LIMIT_MS,
+  readTree: STALL_LIMIT_MS,
+  writeTree: STALL_LIMIT_MS,
 };
 /** A client that has an answer and goes on uploading is cut off after so long. */
 const LINGER_MS = 5_000;
@@ -92,6 +95,7 @@ function handlersOf(services: Services): Handlers {
     ...usageHandlers(services),
     ...commandHandlers(services),
     ...fileHandlers(services),
+    ...treeHandlers(services),
     ...artifactHandlers(services),
   };
 }

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { SandboxError } from "#core/errors.ts";
-import type { FileChange, FileDigest, FileRead, FileWrite } from "#core/files.ts";
+import type { FileChange, FileDigest, FileRead, FileWrite, TreeWrite } from "#core/files.ts";
 import { type CommandId, type EdgeId, newCommandId, parseEdgeId, type SandboxId } from "#core/ids.ts";
 import type {
   CommandPage,
@@ -45,6 +45,8 @@ export class TestNode implements Node {
   readonly commands = new Map<CommandId, { readonly spec: CommandSpec; readonly info: CommandInfo }>();
   /** The cursor that a list of commands comes with. */
   nextPage: string | undefined;
+  /** What readTree gives, and where writeTree puts it. */
+  tree: Uint8Array[] = [];
   readonly files = new Map<string, Uint8Array>();
   /** Every call's name, in order. */
   readonly calls: string[] = [];
@@ -247,6 +249,16 @@ export class TestNode implements Node {
     const [entry] = this.entries;
     if (entry === undefined) throw new SandboxError("NotFound", "no such file");
     return entry;
+  }
+
+  async *readTree(_id: SandboxId, _target: unknown, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+    await this.#enter("readTree", signal);
+    yield* this.tree;
+  }
+
+  async writeTree(_id: SandboxId, write: TreeWrite, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal) {
+    await this.#enter(`writeTree ${write.owners}`, signal);
+    for await (const chunk of bytes) this.tree.push(new Uint8Array(chunk));
   }
 
   async changeFile(_id: SandboxId, { type, path, user, ...rest }: FileChange, signal: AbortSignal): Promise<void> {

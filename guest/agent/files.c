@@ -136,6 +136,10 @@ int files_run(const struct start *start, int marker) {
 		return files_symlink(start);
 	case ACTION_MOVE:
 		return files_move(start);
+	case ACTION_READ_TREE:
+		return files_read_tree(start->path);
+	case ACTION_WRITE_TREE:
+		return files_write_tree(start);
 	default:
 		return EINVAL;
 	}

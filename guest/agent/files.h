@@ -30,6 +30,9 @@ int files_move(const struct start *start);
 /* files_list.c: records as core/entries.ts describes them. `hidden`: names that begin with a dot, too. */
 int files_list(const char *path, uint32_t depth, bool hidden);
 int files_stat(const char *path);
+/* files_tree_read.c, files_tree_write.c: a stream as core/tree.ts draws it. `flag` of a write: entries keep their owners. */
+int files_read_tree(const char *path);
+int files_write_tree(const struct start *start);
 
 /* Makes the directories above the last component that are missing. */
 int files_parents(const char *path);

@@ -1,30 +1,15 @@
 /* Writing a file: a nameless one is filled, then takes the place of the old one, so that no reader ever sees a part. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "files.h"
+#include "files_replace.h"
 
 #define LINKS_FOLLOWED 40
-#define TEMPORARY ".dsec-"
-#define RANDOM_BYTES 8
 
-struct target {
-	int directory;
-	char name[PATH_ROOM];
-};
-
-struct temporary {
-	int fd;
-	bool named;
-	char name[sizeof TEMPORARY + 2 * RANDOM_BYTES];
-};
-
-static int take_name(struct target *target, const char *path) {
+static int take_name(struct replacement *target, const char *path) {
 	size_t begin, end;
 	files_last(path, &begin, &end);
 	size_t size = end - begin;
@@ -41,7 +26,7 @@ static int take_name(struct target *target, const char *path) {
 }
 
 /* The file that the path means: links are followed, as everybody else who opens it for writing follows them. */
-static int resolve(const char *path, struct target *target) {
+static int resolve(const char *path, struct replacement *target) {
 	char link[PATH_ROOM];
 	target->directory = AT_FDCWD;
 	int error = take_name(target, path);
@@ -55,40 +40,12 @@ static int resolve(const char *path, struct target *target) {
 }
 
 /* What may be replaced: nothing, or a regular file that the user may write. */
-static int replaceable(const struct target *target) {
+static int replaceable(const struct replacement *target) {
 	struct stat status;
 	if (fstatat(target->directory, target->name, &status, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? 0 : errno;
 	if (S_ISDIR(status.st_mode)) return EISDIR;
 	if (!S_ISREG(status.st_mode)) return EINVAL;
 	return faccessat(target->directory, target->name, W_OK, 0) != 0 ? errno : 0;
-}
-
-static int random_name(struct temporary *temporary) {
-	static const char digits[] = "0123456789abcdef";
-	uint8_t bytes[RANDOM_BYTES];
-	if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) return EAGAIN;
-	memcpy(temporary->name, TEMPORARY, sizeof TEMPORARY - 1);
-	char *at = temporary->name + sizeof TEMPORARY - 1;
-	for (size_t i = 0; i < sizeof bytes; i++) {
-		*at++ = digits[bytes[i] >> 4];
-		*at++ = digits[bytes[i] & 15];
-	}
-	*at = 0;
-	return 0;
-}
-
-/* Nameless where the file system can: then even a kill leaves nothing. */
-static int open_temporary(const struct target *target, struct temporary *temporary) {
-	temporary->named = false;
-	temporary->fd = openat(target->directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-	if (temporary->fd >= 0) return 0;
-	if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL && errno != ENOENT) return errno;
-	int error = random_name(temporary);
-	if (error != 0) return error;
-	temporary->fd = openat(target->directory, temporary->name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (temporary->fd < 0) return errno;
-	temporary->named = true;
-	return 0;
 }
 
 static int put_all(int fd, const uint8_t *bytes, size_t size) {
@@ -130,40 +87,16 @@ static int fill(int fd, int marker) {
 	return read(marker, &whole, 1) == 1 ? 0 : ECANCELED;
 }
 
-/* Gives a nameless file a name, directly the final one when that is free. */
-static int name_temporary(const struct target *target, struct temporary *temporary, bool *done) {
-	char self[sizeof "/proc/self/fd/" + 12];
-	snprintf(self, sizeof self, "/proc/self/fd/%d", temporary->fd);
-	*done = linkat(AT_FDCWD, self, target->directory, target->name, AT_SYMLINK_FOLLOW) == 0;
-	if (*done) return 0;
-	if (errno != EEXIST) return errno;
-	int error = random_name(temporary);
-	if (error != 0) return error;
-	if (linkat(AT_FDCWD, self, target->directory, temporary->name, AT_SYMLINK_FOLLOW) != 0) return errno;
-	temporary->named = true;
-	return 0;
-}
-
-static int replace(const struct target *target, struct temporary *temporary, mode_t mode) {
-	if (fchmod(temporary->fd, mode) != 0) return errno;
-	bool done = false;
-	int error = temporary->named ? 0 : name_temporary(target, temporary, &done);
-	if (error != 0 || done) return error;
-	if (renameat(target->directory, temporary->name, target->directory, target->name) != 0) return errno;
-	temporary->named = false;
-	return 0;
-}
-
 int files_write(const struct start *start, int marker) {
-	struct target target;
-	struct temporary temporary;
+	static struct replacement file = {.fd = -1};
 	int error = start->flag ? files_parents(start->path) : 0;
-	if (error == 0) error = resolve(start->path, &target);
-	if (error == 0) error = replaceable(&target);
-	if (error == 0) error = open_temporary(&target, &temporary);
+	if (error == 0) error = resolve(start->path, &file);
+	if (error == 0) error = replaceable(&file);
+	if (error == 0) error = replacement_open(&file);
 	if (error != 0) return error;
-	error = fill(temporary.fd, marker);
-	if (error == 0) error = replace(&target, &temporary, start->mode);
-	if (temporary.named) unlinkat(target.directory, temporary.name, 0);
+	error = fill(file.fd, marker);
+	if (error == 0 && fchmod(file.fd, start->mode) != 0) error = errno;
+	if (error == 0) error = replacement_place(&file);
+	replacement_close(&file);
 	return error;
 }

@@ -5,6 +5,7 @@
 #include "frame.h"
 #include "proc_net.h"
 #include "start.h"
+#include "files_tree.h"
 
 /* Touches every byte that a parsed START points at, so that the sanitizer sees each. */
 static size_t walk(const struct start *start) {
@@ -43,11 +44,30 @@ static void read_listener(const uint8_t *bytes, size_t size) {
 	free(row);
 }
 
+/* Records one after the other, each touched as its reader would. */
+static void parse_tree(const uint8_t *bytes, size_t size) {
+	volatile size_t sum = 0;
+	for (size_t at = 0; at < size;) {
+		struct tree_record record;
+		uint8_t *rest = malloc(size - at);
+		memcpy(rest, bytes + at, size - at);
+		int64_t extent = tree_parse(rest, size - at, &record);
+		for (uint32_t i = 0; extent > 0 && i < record.byte_count; i++) sum += record.bytes[i];
+		for (uint32_t i = 0; extent > 0 && i < record.name_size; i++) sum += record.name[i];
+		for (uint32_t i = 0; extent > 0 && i < record.target_size; i++) sum += record.target[i];
+		free(rest);
+		if (extent <= 0) break;
+		at += (size_t)extent;
+	}
+	(void)sum;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
 	parse_start(bytes, size);
 	read_listener(bytes, size);
+	parse_tree(bytes, size);
 	for (size_t at = 0; at < size;) {
 		struct frame frame;
 		int64_t extent = frame_read(bytes + at, size - at, &frame);

@@ -102,7 +102,7 @@ int start_parse(const uint8_t *body, size_t size, struct start *start) {
 		.env_size = fields[START_ENV].size,
 	};
 	bool of_session = start->action == ACTION_SESSION || start->action == ACTION_LINE;
-	bool process = (start->action >= ACTION_EXEC && start->action <= ACTION_MOVE) || of_session;
+	bool process = (start->action >= ACTION_EXEC && start->action <= ACTION_WRITE_TREE) || of_session;
 	if (!process && !start_is_direct(start->action)) return -1;
 	if (fields[START_PORT].value != NULL && start->port == 0) return -1;
 	if (start->action == ACTION_CONNECT && !start->input) return -1;
@@ -113,7 +113,7 @@ int start_parse(const uint8_t *body, size_t size, struct start *start) {
 		if (start->terminal.rows == 0 || start->terminal.columns == 0) return -1;
 	}
 	if (start->mode > 07777 || start->offset > INT64_MAX) return -1;
-	if (start->action == ACTION_WRITE && !start->input) return -1;
+	if ((start->action == ACTION_WRITE || start->action == ACTION_WRITE_TREE) && !start->input) return -1;
 	if (start->action == ACTION_CHOWN && start->owner == NULL) return -1;
 	if (start->action == ACTION_SYMLINK && start->target == NULL) return -1;
 	if (start->action == ACTION_MOVE && (start->target == NULL || start->target[0] != '/')) return -1;

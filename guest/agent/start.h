@@ -26,6 +26,8 @@ enum action {
 	/* Without a process: the agent does them itself. */
 	ACTION_CONNECT = 20,
 	ACTION_LISTENERS = 21,
+	ACTION_READ_TREE = 12,
+	ACTION_WRITE_TREE = 13,
 };
 
 enum start_tag {
@@ -40,7 +42,8 @@ enum start_tag {
 	START_OFFSET = 9,      /* u64 */
 	START_LENGTH = 10,     /* u64 */
 	START_MODE = 11,       /* u32 */
-	START_FLAG = 12,       /* u8: parents of what makes a name, recursive of remove, without hidden names of list */
+	START_FLAG = 12,       /* u8: parents of what makes a name, recursive of remove, without hidden names of list,
+	                          owners of write tree */
 	START_TERMINAL = 13,   /* u16 rows, u16 columns */
 	START_SESSION = 14,    /* u32, the session's task */
 	START_PORT = 15,       /* u16, not zero: connect; listeners: wait until somebody listens there */

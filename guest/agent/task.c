@@ -289,7 +289,8 @@ void task_forget(struct agent *agent, struct task *task) {
 		session_end(agent, task);
 		return;
 	}
-	bool graceful = task->action == ACTION_WRITE && task->state == TASK_RUNNING;
+	bool writes = task->action == ACTION_WRITE || task->action == ACTION_WRITE_TREE;
+	bool graceful = writes && task->state == TASK_RUNNING;
 	if (!graceful) kill_task(task, SIGKILL, true);
 	task->deadline_us = graceful ? agent->now_us + WRITE_GRACE_US : NEVER;
 	agent_timer(agent, task->deadline_us);

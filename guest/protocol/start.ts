@@ -43,6 +43,8 @@ const ACTION_CODES: Readonly<Record<TaskAction["type"], number>> = {
   listeners: 21,
   session: 16,
   line: 17,
+  "read-tree": 12,
+  "write-tree": 13,
 };
 
 /** Of a tag: u16 tag, u16 zero, u32 length. */
@@ -148,7 +150,10 @@ function fileFields(action: FileAction): Field[] {
         flag(action.parents),
         { tag: TAG.keep, value: byte(action.replace ? 0 : 1) },
       ];
+    case "write-tree":
+      return [flag(action.owners)];
     case "stat":
+    case "read-tree":
       return [];
   }
 }

@@ -1,7 +1,7 @@
 import { type Duplex, Readable } from "node:stream";
 import { createGunzip, createZstdDecompress } from "node:zlib";
+import { badInput } from "#core/tar/entry.ts";
 import { openDecompressor } from "#host/decompressor.ts";
-import { badInput } from "../entry.ts";
 
 type Bytes = AsyncIterable<Uint8Array>;
 

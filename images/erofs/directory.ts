@@ -1,5 +1,6 @@
+import type { ByteString } from "#core/tar/entry.ts";
 import { BLOCK_BYTES, DIRENT_BYTES, NID_UNIT_BYTES } from "./format.ts";
-import { type ByteString, direntType, type Inode } from "./inode.ts";
+import { direntType, type Inode } from "./inode.ts";
 
 /** One name in a directory. */
 export interface DirectoryEntry {

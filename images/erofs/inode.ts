@@ -1,19 +1,5 @@
 import type { FileType } from "#core/sandbox.ts";
-
-/** Names, link targets and attribute names are bytes: strings of one character (0 to 255) a byte, as in `latin1`. */
-export type ByteString = string;
-
-/** What every inode has. */
-export interface Attributes {
-  /** Permission bits with setuid, setgid and sticky: 0 to 0o7777. */
-  mode: number;
-  uid: number;
-  gid: number;
-  /** Seconds since 1970, may be negative; `mtimeNs` counts up from it. */
-  mtimeS: number;
-  mtimeNs: number;
-  xattrs: ReadonlyMap<ByteString, Uint8Array> | undefined;
-}
+import type { Attributes, ByteString } from "#core/tar/entry.ts";
 
 /** What an inode is, by its type. */
 export type Content =

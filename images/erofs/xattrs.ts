@@ -1,5 +1,5 @@
+import type { ByteString } from "#core/tar/entry.ts";
 import { alignUp, XATTR_HEADER_BYTES, XATTR_PREFIXES } from "./format.ts";
-import type { ByteString } from "./inode.ts";
 
 type Xattrs = ReadonlyMap<ByteString, Uint8Array> | undefined;
 

@@ -1,6 +1,6 @@
 import type { ImageConfig, LayerDigest } from "#core/sandbox.ts";
+import { badInput } from "#core/tar/entry.ts";
 import { interruptible } from "../archive/source.ts";
-import { badInput } from "../entry.ts";
 import type { BuildLayerOptions } from "../layer.ts";
 import { checkStack, withoutRepeats } from "../stack.ts";
 import { typedStorageErrors } from "../store.ts";

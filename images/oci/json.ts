@@ -1,4 +1,4 @@
-import { badInput } from "../entry.ts";
+import { badInput } from "#core/tar/entry.ts";
 
 /** Documents of an image are small; what is larger is an attack or an accident. */
 export const MAX_DOCUMENT_BYTES = 4 * 2 ** 20;

@@ -1,5 +1,5 @@
 import { arch } from "node:os";
-import { badInput, shown } from "../entry.ts";
+import { badInput, shown } from "#core/tar/entry.ts";
 import { Document, MAX_DOCUMENT_BYTES, parseJson } from "./json.ts";
 import type { Spool } from "./spool.ts";
 

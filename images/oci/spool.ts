@@ -2,11 +2,11 @@ import { createReadStream } from "node:fs";
 import { type FileHandle, open, readFile } from "node:fs/promises";
 import { posix } from "node:path";
 import { SandboxError } from "#core/errors.ts";
+import { badInput, type EntrySink, shown, type TreeEntry } from "#core/tar/entry.ts";
+import { components } from "#core/tar/path.ts";
+import { TarReader } from "#core/tar/reader.ts";
 import { decompressed } from "../archive/decompress.ts";
-import { TarReader } from "../archive/tar.ts";
 import { sha256 } from "../digest.ts";
-import { badInput, type EntrySink, shown, type TreeEntry } from "../entry.ts";
-import { components } from "../path.ts";
 import { DiskRoom } from "../room.ts";
 
 /** Images have a handful of files a layer. */

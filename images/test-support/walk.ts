@@ -11,8 +11,8 @@ import {
 } from "node:fs";
 import { hasCode } from "#core/errors.ts";
 import type { FileType } from "#core/sandbox.ts";
-import { badInput, byteString, shown, type TreeEntry } from "../entry.ts";
-import type { ByteString } from "../erofs/inode.ts";
+import type { ByteString } from "#core/tar/entry.ts";
+import { badInput, byteString, shown, type TreeEntry } from "#core/tar/entry.ts";
 import type { Feed } from "../layer.ts";
 import { readXattrs } from "./read-xattrs.ts";
 

@@ -1,7 +1,8 @@
 import type { FileType } from "#core/sandbox.ts";
-import { badInput, byteString, type EntrySink, shown, type TreeEntry } from "../entry.ts";
-import { readHeader, TAR_BLOCK_BYTES, type TarHeader } from "./header.ts";
-import { type PaxRecords, readPax } from "./pax.ts";
+import { type ByteString, badInput, byteString, type EntrySink, shown, type TreeEntry } from "#core/tar/entry.ts";
+import { readHeader, TAR_BLOCK_BYTES, type TarHeader } from "#core/tar/header.ts";
+import { type PaxRecords, readPax } from "#core/tar/pax.ts";
+import { SparseBody } from "#core/tar/sparse.ts";
 
 /** Records of one entry (pax, long names) are held in memory; attributes and paths fit in this many times over. */
 const MAX_RECORD_BYTES = 2 ** 20;
@@ -32,18 +33,23 @@ const REFUSED: Readonly<Record<string, string>> = {
  */
 export class TarReader {
   readonly #sink: EntrySink;
+  readonly #sparse: boolean;
   readonly #block = Buffer.allocUnsafe(TAR_BLOCK_BYTES);
   #filled = 0;
   #state: "header" | "data" | "record" | "end" = "header";
   #left = 0;
   #padding = 0;
+  /** A sparse file under way. */
+  #sparseBody: SparseBody | undefined;
   #record: { flag: string; bytes: Buffer; filled: number } | undefined;
   #global: PaxRecords = {};
   #next: PaxRecords = {};
   #last = "the start";
 
-  constructor(sink: EntrySink) {
+  /** `sparse`: the sink takes sparse files, as GNU's format 1.0 in pax has them; else they are refused. */
+  constructor(sink: EntrySink, options: { readonly sparse?: boolean } = {}) {
     this.#sink = sink;
+    this.#sparse = options.sparse ?? false;
   }
 
   push(bytes: Uint8Array): void {
@@ -81,7 +87,7 @@ export class TarReader {
     const piece = bytes.subarray(0, this.#left);
     this.#left -= piece.length;
     if (this.#record === undefined) {
-      this.#sink.data(piece);
+      (this.#sparseBody ?? this.#sink).data(piece);
     } else {
       this.#record.bytes.set(piece, this.#record.filled);
       this.#record.filled += piece.length;
@@ -92,6 +98,8 @@ export class TarReader {
 
   #endOfBody(): void {
     this.#state = "header";
+    this.#sparseBody?.end();
+    this.#sparseBody = undefined;
     const record = this.#record;
     this.#record = undefined;
     if (record === undefined) return;
@@ -127,9 +135,19 @@ export class TarReader {
     this.#next = {};
     const entry = amend(header, records);
     this.#last = `the entry ${shown(entry.path)}`;
-    if (records.sparse !== undefined) throw badInput(`${shown(entry.path)} ${REFUSED.S}`);
-    this.#sink.entry(entry);
+    if (records.sparse === undefined) this.#sink.entry(entry);
+    else this.#sparseBody = this.#sparseFile(entry, records.sparse);
     this.#startBody(entry.size);
+  }
+
+  #sparseFile(entry: TreeEntry, records: ReadonlyMap<string, ByteString>): SparseBody {
+    const [name, size] = [records.get("name"), Number(records.get("realsize"))];
+    const known = records.get("major") === "1" && records.get("minor") === "0" && entry.type === "file";
+    if (!this.#sparse || !known || name === undefined || !Number.isSafeInteger(size) || size < 0) {
+      throw badInput(`${shown(name ?? entry.path)} ${REFUSED.S}`);
+    }
+    this.#last = `the entry ${shown(name)}`;
+    return new SparseBody(this.#sink, { ...entry, path: name, size }, entry.size);
   }
 
   #startBody(size: number): void {

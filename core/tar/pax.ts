@@ -1,5 +1,4 @@
-import { badInput } from "../entry.ts";
-import type { ByteString } from "../erofs/inode.ts";
+import { type ByteString, badInput } from "#core/tar/entry.ts";
 
 /** What pax records say about the next entry, or about all that follow. */
 export interface PaxRecords {
@@ -11,11 +10,12 @@ export interface PaxRecords {
   mtimeS?: number;
   mtimeNs?: number;
   xattrs?: Map<ByteString, Uint8Array>;
-  /** The first record about a sparse file: such entries are refused. */
-  sparse?: string;
+  /** Records about a sparse file, by what follows `GNU.sparse.` in their names. */
+  sparse?: Map<string, ByteString>;
 }
 
 const XATTR = "SCHILY.xattr.";
+const SPARSE = "GNU.sparse.";
 
 /** Reads `length key=value\n` records. Bytes stay bytes. Refuses records that do not add up, naming `owner`. */
 export function readPax(bytes: Buffer, owner: string): PaxRecords {
@@ -40,8 +40,12 @@ function take(records: PaxRecords, key: ByteString, value: Buffer, owner: string
     records.xattrs.set(key.slice(XATTR.length), Uint8Array.from(value));
     return;
   }
-  if (key.startsWith("GNU.sparse.")) records.sparse ??= key;
   const text = value.toString("latin1");
+  if (key.startsWith(SPARSE)) {
+    records.sparse ??= new Map();
+    records.sparse.set(key.slice(SPARSE.length), text);
+    return;
+  }
   switch (key) {
     case "path":
       records.path = text;

@@ -1,6 +1,8 @@
-import { badInput, shown } from "./entry.ts";
-import type { ByteString } from "./erofs/inode.ts";
-import { MAX_NAME_BYTES, MAX_PATH_BYTES } from "./limits.ts";
+import { type ByteString, badInput, shown } from "#core/tar/entry.ts";
+
+/** PATH_MAX and NAME_MAX of Linux. */
+const MAX_PATH_BYTES = 4096;
+export const MAX_NAME_BYTES = 255;
 
 /**
  * The components of a path beneath the root of a tree. A leading `/` means that root, as `tar` has it. Refuses `..`

@@ -1,6 +1,21 @@
 import { SandboxError } from "#core/errors.ts";
 import type { FileType } from "#core/sandbox.ts";
-import type { Attributes, ByteString } from "./erofs/inode.ts";
+import type { Extent } from "#core/tree.ts";
+
+/** Names, link targets and attribute names are bytes: strings of one character (0 to 255) a byte, as in `latin1`. */
+export type ByteString = string;
+
+/** What every file has, whatever it is. */
+export interface Attributes {
+  /** Permission bits with setuid, setgid and sticky: 0 to 0o7777. */
+  mode: number;
+  uid: number;
+  gid: number;
+  /** Seconds since 1970, may be negative; `mtimeNs` counts up from it. */
+  mtimeS: number;
+  mtimeNs: number;
+  xattrs: ReadonlyMap<ByteString, Uint8Array> | undefined;
+}
 
 /** One member of an archive or one file of a walked directory, before it has a place in a tree. */
 export interface TreeEntry extends Attributes {
@@ -8,15 +23,17 @@ export interface TreeEntry extends Attributes {
   readonly path: ByteString;
   /** `link` is a further name of an earlier entry. */
   readonly type: FileType | "link";
-  /** Bytes of data that follow, for files. */
+  /** Bytes of a file, holes included. */
   readonly size: number;
+  /** Of a sparse file: what is no hole, in order; only these bytes follow. */
+  readonly extents?: readonly Extent[];
   /** Target of a symbolic link, or path of the entry that a link names. */
   readonly target: ByteString;
   readonly major: number;
   readonly minor: number;
 }
 
-/** Takes a tree entry by entry. After a file's entry exactly `size` bytes of data come, in any number of pieces. */
+/** Takes a tree entry by entry. After a file's entry exactly its bytes come, in any number of pieces. */
 export interface EntrySink {
   entry(entry: TreeEntry): void;
   data(bytes: Uint8Array): void;

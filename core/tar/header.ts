@@ -1,5 +1,4 @@
-import { badInput, byteString } from "../entry.ts";
-import type { ByteString } from "../erofs/inode.ts";
+import { type ByteString, badInput, byteString } from "#core/tar/entry.ts";
 
 /** Headers and data of an archive come in blocks of this size. */
 export const TAR_BLOCK_BYTES = 512;

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import type { EntrySink, TreeEntry } from "../entry.ts";
-import { archive, type Member, member, pax } from "../test-support/fixtures.ts";
-import { TarReader } from "./tar.ts";
+import type { EntrySink, TreeEntry } from "#core/tar/entry.ts";
+import { TarReader } from "#core/tar/reader.ts";
+import { archive, type Member, member, pax } from "#core/tar/test-support/fixtures.ts";
 
 class Recorder implements EntrySink {
   readonly entries: TreeEntry[] = [];

@@ -1,0 +1,4 @@
+import { treesContract } from "../trees.ts";
+import { CONTAINER } from "./backend.ts";
+
+treesContract(CONTAINER);
