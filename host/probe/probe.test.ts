@@ -3,20 +3,22 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { before, describe, test } from "node:test";
+import { after, before, describe, test } from "node:test";
 import { readMounts } from "#host/sys/mountinfo.ts";
 import { emptyErofs } from "./empty-erofs.ts";
 import type { HostFact } from "./fact.ts";
 import { probeHost } from "./probe.ts";
 import { toolLooks } from "./tools.ts";
 
-/** Only what carries the probe's name: others use the machine too. */
+/** The probes of other processes have theirs elsewhere. */
+const scratch = mkdtempSync(join(tmpdir(), "dsec-probe-test-"));
+process.env.TMPDIR = scratch;
+after(() => rmSync(scratch, { recursive: true }));
+
 const leftovers = () => ({
-  mounts: readMounts().filter((entry) => entry.target.includes("dsec-probe-")),
-  temporary: readdirSync(tmpdir()).filter((name) => name.startsWith("dsec-probe-")),
-  loops: readdirSync("/sys/block").filter(
-    (name) => name.startsWith("loop") && attachedTo(name).includes("dsec-probe-"),
-  ),
+  mounts: readMounts().filter((entry) => entry.target.startsWith(scratch)),
+  temporary: readdirSync(scratch),
+  loops: readdirSync("/sys/block").filter((name) => name.startsWith("loop") && attachedTo(name).startsWith(scratch)),
 });
 
 describe("probing this host", () => {
