@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, readlinkSync } from "node:fs";
 import { resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { hasCode } from "#core/errors.ts";
 import type { AgentExit, Cradle } from "./client.ts";
 import { ask, childrenOf, leftovers, linkOf, makeRig, type Rig, stop } from "./testdata/rig.ts";
 
@@ -149,11 +150,18 @@ async function killChildren(cradle: Cradle, until: AbortSignal): Promise<number>
   for (let turn = 0; !until.aborted; turn++) {
     const children = childrenOf(cradle.pid);
     const victim = children[turn % children.length];
-    if (victim !== undefined && linkOf(`/proc/${victim}/exe`) === own) {
-      process.kill(victim, "SIGKILL");
-      killed++;
-    }
+    if (victim !== undefined && linkOf(`/proc/${victim}/exe`) === own && killIfThere(victim)) killed++;
     await new Promise((resolve) => setImmediate(resolve));
   }
   return killed;
+}
+
+/** False for one that has been collected since it was looked at. */
+function killIfThere(pid: number): boolean {
+  try {
+    return process.kill(pid, "SIGKILL");
+  } catch (error) {
+    if (hasCode(error, "ESRCH")) return false;
+    throw error;
+  }
 }
