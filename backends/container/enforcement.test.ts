@@ -91,6 +91,23 @@ describe("a container", () => {
     assert.match(stdout, /survived|^$/);
   });
 
+  test("is not what a host short of memory ends first, and no command in it can say the same of itself", async (t) => {
+    const tries = [
+      ["oom_score_adj", -999],
+      ["oom_score_adj", -1],
+      ["oom_adj", -16],
+      ["oom_adj", -1],
+    ].map(([file, score]) => `{ echo ${score} >/proc/self/${file}; } 2>/dev/null && echo "hidden by ${file} ${score}"`);
+    const hide = ["cat /proc/self/oom_score_adj", ...tries, "cat /proc/self/oom_score_adj"].join("; ");
+    let agent = "";
+    const { stdout } = await inSandbox(hide, {}, async (handle) => {
+      agent = readFileSync(`/proc/${agentOf(handle)?.pid}/oom_score_adj`, "utf8").trim();
+    });
+    assert.equal(stdout, "0\n0\n");
+    if (!canLowerScores()) return t.diagnostic("the agent's own score: this machine lets nobody lower one");
+    assert.equal(agent, "-941");
+  });
+
   test("can have exactly as many processes as it was given", async () => {
     const line = "sleep 99 & sleep 99 & sleep 99 & echo three; sleep 99 & echo four";
     const { stdout } = await inSandbox(line, { resources: { ...SMALL, pids: 4 } });
@@ -249,3 +266,11 @@ describe("a node that dies", () => {
     assert.ok(Object.values(await rig.backend.inventory()).every((ids) => ids.size === 0));
   });
 });
+
+/** CAP_SYS_RESOURCE over the whole machine, which root in some containers lacks. */
+function canLowerScores(): boolean {
+  const effective = /^CapEff:\s*(\w+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1];
+  return (
+    ((BigInt(`0x${effective}`) >> 24n) & 1n) === 1n && readFileSync("/proc/self/uid_map", "utf8").includes("4294967295")
+  );
+}

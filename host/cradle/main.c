@@ -56,25 +56,32 @@ static int open_agent(const char *path, struct fault *fault)
 	return fd;
 }
 
+static int write_own(const char *path, const char *text, struct fault *fault)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+	bool whole;
+
+	if (fd < 0)
+		return fault_set(fault, "open %s", path);
+	whole = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+	close(fd);
+	return whole ? 0 : fault_set(fault, "write %s", path);
+}
+
 /*
  * Agents inherit it. A node without CAP_SYS_RESOURCE runs without: sandboxes still have memory limits of their own, of which
  * agents are no part, so only a host that is short of memory as a whole may choose an agent.
+ *
+ * The old file of the two lowers the score and leaves alone how low a process without rights may set it again: by the new one,
+ * every command in a sandbox could shield itself. Its -16 is -941 in the new scale.
  */
 static int shield(struct fault *fault)
 {
-	const char protect[] = "-999";
-	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-	int error = 0;
-
-	if (fd < 0)
-		return fault_set(fault, "open oom_score_adj");
-	if (write(fd, protect, strlen(protect)) < 0)
-		error = errno;
-	close(fd);
-	if (error == EACCES || error == EPERM)
-		fprintf(stderr, "dsec-cradle: agents are not shielded from the out-of-memory killer: no CAP_SYS_RESOURCE\n");
-	else if (error != 0)
-		return fault_set(fault, "write oom_score_adj");
+	if (write_own("/proc/self/oom_score_adj", "0", fault) == 0 && write_own("/proc/self/oom_adj", "-16", fault) == 0)
+		return 0;
+	if (fault->error != EACCES && fault->error != EPERM)
+		return -1;
+	fprintf(stderr, "dsec-cradle: agents are not shielded from the out-of-memory killer: no CAP_SYS_RESOURCE\n");
 	return 0;
 }
 
