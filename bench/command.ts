@@ -1,10 +1,15 @@
 import type { Sandbox } from "#sdk";
+import type { TestNode } from "#tests/support/node.ts";
 import { BASE, startNodeWithBase } from "#tests/support/sandbox.ts";
 import type { Measured } from "./main.ts";
-import { describeMs, median } from "./stats.ts";
+import { describeMs, inParallel, median, timeMs } from "./stats.ts";
 
 const WARM_UP = 50;
 const SAMPLES = 1_000;
+const LANES = 32;
+const RATE_WARM_UP = 20;
+const RATE_ROUNDS = 5;
+const RATE_EACH = 100;
 
 /** A short command through SDK, apiserver, edge and agent, one after the other. */
 export async function* measureCommand(note: (line: string) => void): AsyncGenerator<Measured> {
@@ -14,6 +19,24 @@ export async function* measureCommand(note: (line: string) => void): AsyncGenera
   const times = await run(sandbox, SAMPLES);
   note(describeMs(times));
   yield { name: "command.p50", value: median(times) };
+  yield await rate(node);
+}
+
+/** Short commands one after the other in each of many sandboxes at once: what a node carries, not what one caller sees. */
+async function rate(node: TestNode): Promise<Measured> {
+  const sandboxes = await inParallel(LANES, 8, () => node.client.sandboxes.create({ base: BASE }));
+  await Promise.all(sandboxes.map((sandbox) => run(sandbox, RATE_WARM_UP)));
+  const rounds: number[] = [];
+  for (let round = 0; round < RATE_ROUNDS; round++) {
+    const tookMs = await timeMs(() => Promise.all(sandboxes.map((sandbox) => run(sandbox, RATE_EACH))));
+    rounds.push((LANES * RATE_EACH) / (tookMs / 1_000));
+  }
+  await Promise.all(sandboxes.map((sandbox) => sandbox.remove()));
+  return {
+    name: "command.rate",
+    value: median(rounds),
+    note: `rounds: ${rounds.map((each) => each.toFixed(0)).join(" ")}`,
+  };
 }
 
 async function run(sandbox: Sandbox, count: number): Promise<number[]> {
