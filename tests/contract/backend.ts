@@ -6,4 +6,6 @@ export interface ContractBackend {
   readonly name: string;
   startNode(options?: NodeOptions): Promise<TestNode>;
   create(node: TestNode, request?: Partial<CreateSandbox>): Promise<Sandbox>;
+  /** Ends what runs the sandbox without a word, as a fault of the platform would. */
+  crash(node: TestNode, sandbox: Sandbox): Promise<void>;
 }

@@ -1,0 +1,4 @@
+import { endsContract } from "../ends.ts";
+import { CONTAINER } from "./backend.ts";
+
+endsContract(CONTAINER);

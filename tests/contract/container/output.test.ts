@@ -1,0 +1,4 @@
+import { outputContract } from "../output.ts";
+import { CONTAINER } from "./backend.ts";
+
+outputContract(CONTAINER);
