@@ -9,7 +9,8 @@ export const MAX_INLINE_BYTES = 1024 * 1024;
 /** The longest a call waits for the end of a command; ask again after it. */
 export const MAX_WAIT_MS = 300_000;
 
-const WaitMs = Type.Integer({ minimum: 0, maximum: MAX_WAIT_MS, description: "Wait so long for the end." });
+/** How long an answer may be held back, in milliseconds. */
+export const WaitMs = Type.Integer({ minimum: 0, maximum: MAX_WAIT_MS, description: "Wait so long for the end." });
 const Offset = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER });
 
 const Characters = Type.Integer({ minimum: 1, maximum: 65_535 });

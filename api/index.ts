@@ -45,7 +45,9 @@ export {
 } from "./files.ts";
 export { Health, WhoAmI } from "./identity.ts";
 export { NodeList, NodeView, ResourceCountView, ResourceList } from "./nodes.ts";
-export { type BodyOf, OPERATIONS, type Operation, type OperationName, type QueryOf } from "./operations.ts";
+export type { Operation } from "./operation.ts";
+export { type BodyOf, OPERATIONS, type OperationName, type QueryOf } from "./operations.ts";
+export { ListenerList, ListenerView, PortWaitQuery, PortWaitReply } from "./ports.ts";
 export { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
 export { UsageEvent, UsageQuery, UsageView } from "./usage.ts";
 export { Environment, Labels, MAX_DURATION_MS, TextOrBytes } from "./values.ts";

@@ -1,4 +1,4 @@
-import { type Static, type TObject, type TSchema, Type } from "typebox";
+import { type Static, type TSchema, Type } from "typebox";
 import { ArtifactList, ArtifactView, BuildEvent, BuildRequest, ImportQuery } from "./artifacts.ts";
 import { AttachQuery } from "./attach.ts";
 import {
@@ -41,43 +41,10 @@ import {
 } from "./files.ts";
 import { Health, WhoAmI } from "./identity.ts";
 import { NodeList, ResourceList } from "./nodes.ts";
+import { BASE, type Operation } from "./operation.ts";
+import { ListenerList, PortWaitQuery, PortWaitReply } from "./ports.ts";
 import { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
 import { UsageEvent, UsageQuery, UsageView } from "./usage.ts";
-
-/** One call of the API: everything but what it does. The server, its OpenAPI and the docs are made from this table. */
-export interface Operation {
-  readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
-  /** With `{name}` for each part that varies. */
-  readonly path: string;
-  readonly summary: string;
-  readonly query: TObject;
-  /** A schema: JSON of that form. `bytes`: any bytes, streamed. `none`: nothing is read. */
-  readonly body: TSchema | "bytes" | "none";
-  /** 101: the connection becomes a WebSocket. */
-  readonly status: 101 | 200 | 201 | 204;
-  /** The same as values of that form, for `Accept: application/x-ndjson` and `text/event-stream`. */
-  readonly events: TSchema | undefined;
-  /** A schema: JSON of that form. `bytes`: streamed. `lines`: JSON values of `line`, one a line. */
-  readonly reply: TSchema | "bytes" | { readonly line: TSchema } | "none";
-  /** True: repeats under one Idempotency-Key header act once. */
-  readonly idempotencyKey: boolean;
-  /** True: the time limit counts from the last progress, not from the start. */
-  readonly streams: boolean;
-  /** True: needs no token. */
-  readonly open: boolean;
-}
-
-const NOTHING = Type.Object({}, { additionalProperties: false });
-const BASE = {
-  query: NOTHING,
-  body: "none",
-  status: 200,
-  reply: "none",
-  events: undefined,
-  idempotencyKey: false,
-  streams: false,
-  open: false,
-} as const satisfies Partial<Operation>;
 
 const SANDBOX = "/v1/sandboxes/{id}";
 const COMMAND = `${SANDBOX}/commands/{command}` as const;
@@ -337,6 +304,22 @@ export const OPERATIONS = {
     summary: "Give an entry another name, at once.",
     query: FileMoveQuery,
     status: 204,
+  },
+
+  listPorts: {
+    ...BASE,
+    method: "GET",
+    path: `${SANDBOX}/ports`,
+    summary: "Who listens for TCP connections; `/ports/{port}/…` itself leads to the server there.",
+    reply: ListenerList,
+  },
+  waitForPort: {
+    ...BASE,
+    method: "GET",
+    path: `${SANDBOX}/ports/wait`,
+    summary: "Answers when somebody listens on the port, or after `waitMs`; nobody is connected to.",
+    query: PortWaitQuery,
+    reply: PortWaitReply,
   },
 
   importArtifact: {

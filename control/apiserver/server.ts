@@ -1,3 +1,4 @@
+import * as http from "node:http";
 import type { Socket } from "node:net";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { TSchema } from "typebox";
@@ -8,11 +9,15 @@ import { attachRoute } from "./attach/route.ts";
 import { failureOf } from "./failure.ts";
 import type { Call, Handlers, Services } from "./handler.ts";
 import { parseJson } from "./json.ts";
+import { linger } from "./linger.ts";
+import { PortCalls } from "./ports/calls.ts";
+import { portRoute } from "./ports/route.ts";
 import { queryReader } from "./query.ts";
 import { artifactHandlers } from "./routes/artifacts.ts";
 import { batchHandlers } from "./routes/batches.ts";
 import { commandHandlers } from "./routes/commands.ts";
 import { fileHandlers } from "./routes/files.ts";
+import { portHandlers } from "./routes/ports.ts";
 import { sandboxHandlers } from "./routes/sandboxes.ts";
 import { systemHandlers } from "./routes/system.ts";
 import { treeHandlers } from "./routes/trees.ts";
@@ -23,6 +28,8 @@ import { validator } from "./validate.ts";
 
 /** A JSON body holds at most a command line, and Linux takes 6 MiB of those; base64 adds a third. */
 const MAX_JSON_BYTES = 8 * 1024 * 1024;
+/** A connection without a call is kept so long: longer than clients do, so that it is they who close. */
+const KEEP_ALIVE_MS = 72_000;
 const MAX_KEY_LENGTH = 256;
 const CALL_LIMIT_MS = 60_000;
 /** A file transfer that stands still for so long is given up. Other streams may rest: a quiet command is not stuck. */
@@ -34,8 +41,6 @@ const LIMITS: Readonly<Partial<Record<OperationName, number>>> = {
   readTree: STALL_LIMIT_MS,
   writeTree: STALL_LIMIT_MS,
 };
-/** A client that has an answer and goes on uploading is cut off after so long. */
-const LINGER_MS = 5_000;
 
 declare module "fastify" {
   interface FastifyRequest {
@@ -46,10 +51,10 @@ declare module "fastify" {
 
 /** The HTTP server with every call of the API, not listening yet. */
 export function apiserver(services: Services): FastifyInstance {
-  const upgrades = new Upgrades(services, [attachRoute(services)]);
+  const upgrades = new Upgrades(services, [attachRoute(services), portRoute(services)]);
   const app = Fastify({
     logger: false,
-    http: { shouldUpgradeCallback: upgrades.claims },
+    serverFactory: (handle) => newServer(handle, upgrades, new PortCalls(services)),
     bodyLimit: MAX_JSON_BYTES,
     forceCloseConnections: true,
     clientErrorHandler: (error, socket) => refuseUnreadable(error, socket),
@@ -71,6 +76,24 @@ export function apiserver(services: Services): FastifyInstance {
   void app.register(async (scope) => addRoutes(scope, services, "json"));
   void app.register(async (scope) => addRoutes(scope, services, "bytes"));
   return app;
+}
+
+/** Requests for ports pass by the framework: their paths, methods and bodies are not its to read. */
+function newServer(handle: http.RequestListener, upgrades: Upgrades, ports: PortCalls): http.Server {
+  const serve: http.RequestListener = (request, response) => {
+    if (ports.claims(request)) void ports.serve(request, response);
+    else handle(request, response);
+  };
+  const server = http.createServer(
+    { shouldUpgradeCallback: upgrades.claims, keepAliveTimeout: KEEP_ALIVE_MS, requestTimeout: 0 },
+    serve,
+  );
+  server.on("checkContinue", (request: http.IncomingMessage, response: http.ServerResponse) => {
+    // Whether the body is wanted is the server's to say, and then the client's to hear.
+    if (!ports.claims(request)) response.writeContinue();
+    serve(request, response);
+  });
+  return server;
 }
 
 function addRoutes(app: FastifyInstance, services: Services, part: "json" | "bytes"): void {
@@ -96,6 +119,7 @@ function handlersOf(services: Services): Handlers {
     ...commandHandlers(services),
     ...fileHandlers(services),
     ...treeHandlers(services),
+    ...portHandlers(services),
     ...artifactHandlers(services),
   };
 }
@@ -188,14 +212,7 @@ function fail({ log }: Services, error: unknown, request: FastifyRequest, reply:
     reply.raw.destroy();
     return;
   }
-  if (!request.raw.complete) {
-    const { socket } = request.raw;
-    // A client that has sent it all into the connection sends its next call after it: what nobody reads would stand before that.
-    request.raw.resume();
-    const timer = setTimeout(() => request.raw.complete || socket.destroy(), LINGER_MS);
-    timer.unref();
-    socket.once("close", () => clearTimeout(timer));
-  }
+  linger(request.raw);
   if (status === 401) reply.header("www-authenticate", "Bearer");
   reply.code(status).send(body);
 }

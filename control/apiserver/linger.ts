@@ -1,0 +1,17 @@
+import type { IncomingMessage } from "node:http";
+
+/** A client that has an answer and goes on uploading is cut off after so long. */
+const LINGER_MS = 5_000;
+
+/**
+ * Lets a client that was answered early finish its upload, for a while. One that has sent it all into the connection sends its next
+ * call after it: what nobody reads would stand before that.
+ */
+export function linger(request: IncomingMessage): void {
+  if (request.complete) return;
+  const { socket } = request;
+  request.resume();
+  const timer = setTimeout(() => request.complete || socket.destroy(), LINGER_MS);
+  timer.unref();
+  socket.once("close", () => clearTimeout(timer));
+}
