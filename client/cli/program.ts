@@ -204,6 +204,13 @@ function addLookingCommands(program: Command, parts: ProgramParts, finish: Finis
       const { top } = await import("./commands/top.ts");
       finish(await top(contextOf(parts, command), ids, options));
     });
+  subcommand(program, "forward", "make ports of a sandbox ports of this machine")
+    .argument("<id>", "sandbox")
+    .argument("<ports...>", "LOCAL:PORT; :PORT takes a free local one")
+    .action(async (id: string, words: string[], _options, command: Command) => {
+      const { forward } = await import("./commands/forward.ts");
+      finish(await forward(contextOf(parts, command), id, words));
+    });
   subcommand(program, "status", "show nodes and what exists on them").action(async (_options, command: Command) => {
     const { status } = await import("./commands/status.ts");
     finish(await status(contextOf(parts, command)));

@@ -1,3 +1,4 @@
+import type { Connection } from "./connection.ts";
 import { DsecError, errorFromReply, TransportError } from "./errors.ts";
 import type { Transport, TransportReply, TransportRequest } from "./transport.ts";
 
@@ -82,6 +83,20 @@ export class Caller {
     return transport.socket(path + queryText(query), protocols);
   }
 
+  /** Where a path of the API is, for other clients. */
+  url(path: string): string {
+    return this.#options.transport.url(path);
+  }
+
+  /** A plain connection to what is at the path. Never repeated: whoever is there may have seen the first. */
+  async connect(path: string, signal: AbortSignal | undefined): Promise<Connection> {
+    const { transport, token } = this.#options;
+    const headers: Record<string, string> = token === undefined ? {} : { authorization: `Bearer ${token}` };
+    const outcome = await transport.connect({ path, headers, signal });
+    if (!("status" in outcome)) return outcome;
+    throw await errorOf(outcome);
+  }
+
   async #exchange(call: Call, signal: AbortSignal | undefined, timeoutMs: number | undefined): Promise<TransportReply> {
     const reply = await this.#options.transport.request({
       method: call.method,
@@ -97,9 +112,7 @@ export class Caller {
       signal,
     });
     if (reply.status >= 200 && reply.status < 300) return reply;
-    const text = new TextDecoder().decode(await readAll(reply));
-    reply.discard();
-    throw errorFromReply(reply.status, text);
+    throw await errorOf(reply);
   }
 
   async #repeat<T>(
@@ -118,6 +131,13 @@ export class Caller {
       }
     }
   }
+}
+
+/** The error that a reply other than a success stands for. */
+async function errorOf(reply: TransportReply): Promise<DsecError> {
+  const text = new TextDecoder().decode(await readAll(reply));
+  reply.discard();
+  return errorFromReply(reply.status, text);
 }
 
 function sendsStream(call: Call): boolean {

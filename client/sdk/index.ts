@@ -7,6 +7,7 @@ export type {
   ErrorKind,
   FileView,
   FileWrittenView,
+  ListenerView,
   NodeView,
   OutputStream,
   ResourceCountView,
@@ -22,6 +23,7 @@ export { type Attached, Attachment, type AttachOptions } from "./attachment.ts";
 export type { CallOptions } from "./caller.ts";
 export { Client, type ClientOptions, Nodes } from "./client.ts";
 export { Command } from "./command.ts";
+export type { Connection } from "./connection.ts";
 export type { EndedCommand } from "./ended.ts";
 export {
   CommandStartError,
@@ -53,6 +55,7 @@ export type {
 } from "./many.ts";
 export { NodeTransport, type NodeTransportOptions } from "./node-transport.ts";
 export type { OutputChunk, OutputOptions } from "./output.ts";
+export { Ports } from "./ports.ts";
 export { Result } from "./result.ts";
 export { type CommandLine, type RunOptions, Sandbox, type StartOptions, type TerminalOptions } from "./sandbox.ts";
 export { type CreateOptions, type ListOptions, Sandboxes } from "./sandboxes.ts";

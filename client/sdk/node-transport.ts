@@ -1,4 +1,5 @@
 import type * as http from "node:http";
+import { type Connection, connectionOver } from "./connection.ts";
 import { DsecError, TransportError } from "./errors.ts";
 import type { Transport, TransportReply, TransportRequest } from "./transport.ts";
 
@@ -42,10 +43,7 @@ export class NodeTransport implements Transport {
       if (this.#closed) return reject(new DsecError("Cancelled", "the client is closed", { hint: "make a new one" }));
       if (signal?.aborted) return reject(signal.reason);
       const outgoing = this.#send({
-        agent: this.#agent,
-        protocol: this.#base.protocol,
-        hostname: this.#base.hostname.replace(/^\[|\]$/g, ""),
-        port: this.#base.port,
+        ...this.#server,
         method: request.method,
         path: request.path,
         headers:
@@ -72,6 +70,43 @@ export class NodeTransport implements Transport {
     const url = new URL(path, this.#base);
     url.protocol = this.#base.protocol === "https:" ? "wss:" : "ws:";
     return new WebSocket(url, [...protocols]);
+  }
+
+  url(path: string): string {
+    return new URL(path, this.#base).href;
+  }
+
+  connect({
+    path,
+    headers,
+    signal,
+  }: Pick<TransportRequest, "path" | "headers" | "signal">): Promise<Connection | TransportReply> {
+    return new Promise((resolve, reject) => {
+      if (this.#closed) return reject(new DsecError("Cancelled", "the client is closed", { hint: "make a new one" }));
+      if (signal?.aborted) return reject(signal.reason);
+      const upgrade = { connection: "Upgrade", upgrade: "tcp" };
+      const outgoing = this.#send({ ...this.#server, path, headers: { ...headers, ...upgrade } });
+      const abort = () => outgoing.destroy();
+      signal?.addEventListener("abort", abort, { once: true });
+      outgoing.once("close", () => signal?.removeEventListener("abort", abort));
+      outgoing.on("error", (error) => reject(signal?.aborted ? signal.reason : lost(this.#base, error)));
+      outgoing.once("response", (incoming) => resolve(replyOf(incoming, outgoing, this.#base, signal)));
+      outgoing.once("upgrade", (_incoming, stream, head) => {
+        // Connections of HTTP close with their other side; this one is none any more.
+        stream.allowHalfOpen = true;
+        resolve(connectionOver(stream, head));
+      });
+      outgoing.end();
+    });
+  }
+
+  get #server() {
+    return {
+      agent: this.#agent,
+      protocol: this.#base.protocol,
+      hostname: this.#base.hostname.replace(/^\[|\]$/g, ""),
+      port: this.#base.port,
+    };
   }
 
   close(): void {

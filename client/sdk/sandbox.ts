@@ -14,6 +14,7 @@ import { Command, WAIT_MS } from "./command.ts";
 import { hasEnded } from "./ended.ts";
 import { Files } from "./files.ts";
 import { sandboxPath } from "./paths.ts";
+import { Ports } from "./ports.ts";
 import { Result } from "./result.ts";
 import { followUsage, type UsageOptions } from "./usage.ts";
 
@@ -67,6 +68,7 @@ export type CommandLine = string | readonly (string | Uint8Array)[];
 export class Sandbox implements AsyncDisposable {
   readonly id: string;
   readonly files: Files;
+  readonly ports: Ports;
   readonly #caller: Caller;
   readonly #path: string;
   #view: SandboxView | undefined;
@@ -78,6 +80,7 @@ export class Sandbox implements AsyncDisposable {
     this.#view = view;
     this.id = id;
     this.files = new Files(caller, this.#path);
+    this.ports = new Ports(caller, this.#path);
   }
 
   /** What was last heard of it; `info` asks. */

@@ -1,9 +1,15 @@
+import type { Connection } from "./connection.ts";
+
 /** One exchange of a request and a reply; whoever brings another way to the apiserver implements this. */
 export interface Transport {
   /** Resolves at the reply's head, whatever its status. Rejects with `TransportError`, or with the signal's reason. */
   request(request: TransportRequest): Promise<TransportReply>;
   /** A WebSocket to the same server, not open yet. It belongs to the caller. */
   socket(path: string, protocols: readonly string[]): WebSocket;
+  /** Where a path, with its query, is on this server. */
+  url(path: string): string;
+  /** Leaves HTTP for a plain connection, or resolves with the reply of a server that refuses. Rejects as `request` does. */
+  connect(request: Pick<TransportRequest, "path" | "headers" | "signal">): Promise<Connection | TransportReply>;
   /** Ends idle connections; exchanges under way are broken. */
   close(): void;
 }

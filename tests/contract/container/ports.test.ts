@@ -1,0 +1,4 @@
+import { portsContract } from "../ports.ts";
+import { CONTAINER } from "./backend.ts";
+
+portsContract(CONTAINER);
