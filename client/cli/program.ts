@@ -34,6 +34,7 @@ export async function runProgram(argv: readonly string[], parts: ProgramParts): 
   };
   const program = root(parts);
   addSandboxCommands(program, parts, finish);
+  addFileCommands(program, parts, finish);
   addImageCommands(program, parts, finish);
   addHostCommands(program, parts, finish);
   try {
@@ -188,13 +189,6 @@ function addLookingCommands(program: Command, parts: ProgramParts, finish: Finis
       const { logs } = await import("./commands/logs.ts");
       finish(await logs(contextOf(parts, command), id, commandId, options));
     });
-  subcommand(program, "cp", "copy a file into a sandbox or out of it")
-    .argument("<from>", "FILE, ID:/path or -")
-    .argument("<to>", "FILE, ID:/path or -")
-    .action(async (from: string, to: string, _options, command: Command) => {
-      const { cp } = await import("./commands/cp.ts");
-      finish(await cp(contextOf(parts, command), from, to));
-    });
   subcommand(program, "top", "show what sandboxes use")
     .argument("[id...]", "sandboxes; every one of the project unless given")
     .option("--label <name=value>", "only those with the label", pair("--label"))
@@ -215,6 +209,21 @@ function addLookingCommands(program: Command, parts: ProgramParts, finish: Finis
     const { status } = await import("./commands/status.ts");
     finish(await status(contextOf(parts, command)));
   });
+}
+
+/** Files go into a sandbox and come out of it. */
+function addFileCommands(program: Command, parts: ProgramParts, finish: Finish): void {
+  subcommand(program, "cp", "copy files and trees into a sandbox, out of it or between two")
+    .argument("<from>", "PATH, ID:/path or -")
+    .argument("<to>", "PATH, ID:/path or -")
+    .option("-a, --archive", "owners by number and setuid bits, too")
+    .option("--all-links", "take links that lead out of a tree, too")
+    .option("--tar", "stdin is a tar archive to unpack")
+    .option("-u, --user <user[:group]>", "whose rights in the sandbox")
+    .action(async (from: string, to: string, options, command: Command) => {
+      const { cp } = await import("./commands/cp.ts");
+      finish(await cp(contextOf(parts, command), from, to, options));
+    });
 }
 
 function addImageCommands(program: Command, parts: ProgramParts, finish: Finish): void {

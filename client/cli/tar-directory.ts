@@ -8,18 +8,21 @@ const CHUNK_BYTES = 256 * 1024;
 
 /**
  * A directory of this machine as a tar stream: modes, links (hard ones within the tree too) and times to the nanosecond
- * are kept, names are bytes, owners become 0, entries come sorted so that an unchanged directory gives the same bytes.
+ * are kept, names are bytes, owners become 0 unless `owners` keeps them, entries come sorted so that an unchanged directory gives the same bytes.
  * Links are never followed. Sockets are left out: they mean nothing elsewhere.
  *
  * Throws `CliError` before the first byte when the directory cannot be read, and later when something inside cannot.
  */
-export async function* tarDirectory(directory: string): AsyncGenerator<Uint8Array> {
+export async function* tarDirectory(
+  directory: string,
+  options: { readonly owners?: boolean } = {},
+): AsyncGenerator<Uint8Array> {
   const root = Buffer.from(directory);
   assertDirectory(directory);
   const links = new Map<string, Buffer>();
   const batch = new Batch();
   for (const { path, name, stats } of walk(root)) {
-    for (const part of partsOf(path, name, stats, links)) {
+    for (const part of partsOf(path, name, options.owners === true ? stats : Object.assign(stats, NOBODYS), links)) {
       const full = batch.add(part);
       if (full !== undefined) yield full;
     }
@@ -35,6 +38,9 @@ function assertDirectory(directory: string): void {
     throw unreadable(Buffer.from(directory), error);
   }
 }
+
+/** The same tree gives the same bytes, whoever has it. */
+const NOBODYS = { uid: 0n, gid: 0n };
 
 interface Found {
   readonly path: Buffer;
@@ -68,8 +74,8 @@ function* partsOf(path: Buffer, name: Buffer, stats: BigIntStats, links: Map<str
     type,
     name: type === "directory" ? Buffer.concat([name.length === 0 ? Buffer.from(".") : name, Buffer.from("/")]) : name,
     mode: Number(stats.mode & 0o7777n),
-    uid: 0,
-    gid: 0,
+    uid: Number(stats.uid),
+    gid: Number(stats.gid),
     size: type === "file" ? Number(stats.size) : 0,
     mtimeNs: stats.mtimeNs,
     target: type === "symlink" ? reading(path, () => readlinkSync(path, { encoding: "buffer" })) : undefined,
