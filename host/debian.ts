@@ -62,14 +62,15 @@ export function startDebianBuild(options: DebianOptions): DebianBuild {
       hint: "building a Debian base needs a Debian or Ubuntu host with its archive in /etc/apt",
     });
   }
-  const include = options.include.length === 0 ? [] : [`--include=${options.include.join(",")}`];
+  // Part of Debian's minimal system, and not of Ubuntu's.
+  const include = ["apt", ...options.include].join(",");
   const args = [
     ...OWN_WORLD,
     "mmdebstrap",
     "--variant=minbase",
     "--mode=root",
     "--format=tar",
-    ...include,
+    `--include=${include}`,
     `--customize-hook=${EMPTY_PLACES}`,
     suite,
     "-",
