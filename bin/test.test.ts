@@ -17,7 +17,10 @@ describe("the files of a test run", () => {
   test("are those whose path has a word; slow ones only when their folder is named", () => {
     assert.deepEqual(testFiles(ROOT, ["bin/test.test"]), ["bin/test.test.ts"]);
     assert.ok(testFiles(ROOT, ["host"]).every((path) => !path.startsWith("tests/host-vm/")));
-    assert.deepEqual(testFiles(ROOT, ["host-vm"]), ["tests/host-vm/debian-12.test.ts"]);
+    assert.deepEqual(testFiles(ROOT, ["host-vm"]), [
+      "tests/host-vm/debian-12.test.ts",
+      "tests/host-vm/debian-13.test.ts",
+    ]);
     assert.throws(() => testFiles(ROOT, ["no such word"]), { kind: "InvalidArgument" });
   });
 });

@@ -62,7 +62,8 @@ class Machine implements Guest {
     this.accelerator = accelerator;
     this.#console = join(folder, `console-${accelerator}`);
     const words = [...MACHINE, ...ACCELERATORS[accelerator].words, ...partsOf(image, this.#console)];
-    this.#child = spawn(QEMU, words, { stdio: ["pipe", "pipe", "pipe"] });
+    // It ends with this process, however that ends.
+    this.#child = spawn("setpriv", ["--pdeathsig", "KILL", "--", QEMU, ...words], { stdio: ["pipe", "pipe", "pipe"] });
     this.#ended = Promise.race([once(this.#child, "close"), once(this.#child, "error")]).catch(() => undefined);
     this.#child.stderr?.on("data", (chunk: Buffer) => {
       this.#said += chunk;

@@ -35,7 +35,10 @@ export function hostVmSuite({ suite, kernel }: HostVm): void {
     before(
       async () => {
         folder = mkdtempSync("/var/tmp/dsec-host-vm-");
-        guest = await bootGuest(await buildImage(suite, folder), folder);
+        const image = await buildImage(suite, folder);
+        guest = await bootGuest(image, folder);
+        // Open files stay for QEMU; nothing large is left when this process is killed.
+        for (const file of Object.values(image)) rmSync(file);
       },
       { timeout: SET_UP_MS },
     );
