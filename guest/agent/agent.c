@@ -131,6 +131,9 @@ static void on_event(struct agent *a, const struct epoll_event *event) {
 	case ON_SIGNALS:
 		on_signals(a);
 		break;
+	case ON_NOTICE:
+		notices_event(a, (uint32_t)event->data.u64, event->events);
+		break;
 	case ON_BLANK:
 		on_blank(a);
 		break;
@@ -268,6 +271,7 @@ static void prepare(struct agent *a) {
 	list_init(&a->due);
 	list_init(&a->waiting);
 	a->connection.fd = a->spawner.fd = -1;
+	for (int i = 0; i < NOTICES; i++) a->notices[i] = -1;
 	a->timer_us = a->look_us = a->tidy_us = NEVER;
 	a->now_us = monotonic_us();
 	a->init = getpid() == 1;

@@ -40,6 +40,8 @@
 #define RLIMIT_LIMIT 16
 #define PROFILE_LIMIT 64
 #define NEVER UINT64_MAX
+/* Filters whose callers are answered: one for each spawner that was followed by another, and still has commands alive. */
+#define NOTICES 8
 
 enum { STDOUT, STDERR, STREAMS };
 
@@ -182,6 +184,8 @@ struct agent {
 	uint32_t starting; /* tasks in state TASK_WAITING */
 	uint32_t slots;    /* slots ever used */
 	struct spawner spawner;
+	int notices[NOTICES]; /* listeners of filters, -1: none */
+	int notices_next;
 	struct connection connection;
 	struct link readable, due, waiting;
 	/* Beside the tasks, so that a search touches little memory. */
@@ -204,6 +208,7 @@ enum source {
 	ON_STDERR,
 	ON_BLANK,
 	ON_SESSION,
+	ON_NOTICE,
 };
 
 /* agent.c */
@@ -295,6 +300,11 @@ void port_broke(struct agent *agent, struct task *task, int error);
 void port_settle(struct agent *agent, struct task *task);
 /* The edge has left in the middle: the other side hears of a reset, not of an end. */
 void port_abort(struct task *task);
+
+/* notices.c */
+/* Takes over the listener of a filter: answers those who call what the filter tells of. */
+void notices_add(struct agent *agent, int listener);
+void notices_event(struct agent *agent, uint32_t slot, uint32_t events);
 
 /* listeners.c */
 void listeners_start(struct agent *agent, struct task *task);

@@ -46,10 +46,29 @@ void spawner_start(struct agent *agent) {
 	agent_watch(agent, pair[0], EPOLLIN | EPOLLOUT | EPOLLET, ON_SPAWNER, NULL);
 }
 
-/* The one thing a spawner ever says: that it could not confine itself. It fails every start that waits for it. */
+/* False: it has said nothing more. A descriptor that comes with it is the listener of its filter. */
+static bool hear(int spawner, struct report *report, int *listener) {
+	struct iovec piece = {report, sizeof *report};
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct msghdr message = {
+		.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+	*listener = -1;
+	if (recvmsg(spawner, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != (ssize_t)sizeof *report) return false;
+	struct cmsghdr *passed = CMSG_FIRSTHDR(&message);
+	if (passed != NULL && passed->cmsg_type == SCM_RIGHTS) memcpy(listener, CMSG_DATA(passed), sizeof *listener);
+	return true;
+}
+
+/* What a spawner says: who hears of its filter, or that it could not confine itself, which fails every start that waits for it. */
 void spawner_event(struct agent *agent) {
 	struct report report;
-	while (agent->spawner.fd >= 0 && recv(agent->spawner.fd, &report, sizeof report, MSG_DONTWAIT) == sizeof report) {
+	int listener;
+	while (agent->spawner.fd >= 0 && hear(agent->spawner.fd, &report, &listener)) {
+		if (listener >= 0) notices_add(agent, listener);
+		if (report.stage == SAYS_LISTENER) continue;
 		while (!list_empty(&agent->waiting)) {
 			struct task *task = OWNER_OF(agent->waiting.next, struct task, waiting);
 			task_fail(agent, task, STAGE_CONFINE, report.value);

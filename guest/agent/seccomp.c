@@ -111,7 +111,7 @@ static void judge_values(struct filter *f, uint32_t call, int argument, const ui
 	give(f, listed);
 }
 
-static void build(struct filter *f) {
+static void build(struct filter *f, bool listens) {
 	static const uint32_t commands[] = {XFS_SWAP_EXTENTS, TERMINAL_INPUT, TERMINAL_LINUX};
 	/* The machine's sockets to its host, and the kernel's cipher interface. */
 	static const uint32_t families[] = {AF_VSOCK, AF_ALG};
@@ -127,6 +127,11 @@ static void build(struct filter *f) {
 	judge_values(f, __NR_socket, 0, families, 2, error(EPERM), SECCOMP_RET_ALLOW);
 	deny_bits(f, __NR_unshare, 0, NAMESPACES);
 	judge_values(f, __NR_personality, 0, personalities, 5, SECCOMP_RET_ALLOW, error(EPERM));
+	if (listens) {
+		/* It would show the whole machine: the agent answers. */
+		emit(f, BPF_JMP | BPF_JEQ | BPF_K, __NR_sysinfo, 0, 1);
+		give(f, SECCOMP_RET_USER_NOTIF);
+	}
 	/* Its flags lie in memory where no filter sees them; programs fall back to clone. */
 	emit(f, BPF_JMP | BPF_JEQ | BPF_K, CALL_CLONE3, 0, 1);
 	give(f, error(ENOSYS));
@@ -137,9 +142,16 @@ static void build(struct filter *f) {
 	give(f, SECCOMP_RET_ALLOW);
 }
 
-int seccomp_install(void) {
+static int install(unsigned flags, bool listens) {
 	struct filter filter = {.length = 0};
-	build(&filter);
+	build(&filter, listens);
 	struct sock_fprog program = {.len = filter.length, .filter = filter.code};
-	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0 ? errno : 0;
+	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
+}
+
+int seccomp_install(int *listener) {
+	*listener = install(SECCOMP_FILTER_FLAG_NEW_LISTENER, true);
+	if (*listener >= 0) return 0;
+	/* There can be one listener above a process: the node itself may live below somebody's. */
+	return install(0, false) != 0 ? errno : 0;
 }

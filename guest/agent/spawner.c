@@ -86,17 +86,37 @@ static void reset_signals(void) {
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* Before any child: a call that nobody hears of waits for ever. */
+static bool tell_listener(int socket, int listener) {
+	struct report report = {.stage = SAYS_LISTENER};
+	struct iovec piece = {&report, sizeof report};
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = {.bytes = {0}};
+	struct msghdr message = {
+		.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+	struct cmsghdr *passed = CMSG_FIRSTHDR(&message);
+	passed->cmsg_level = SOL_SOCKET;
+	passed->cmsg_type = SCM_RIGHTS;
+	passed->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(passed), &listener, sizeof listener);
+	return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)sizeof report;
+}
+
 void spawner_main(const struct options *options, int socket) {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	prctl(PR_SET_NAME, "dsec-spawner");
 	reset_signals();
-	int error = confine(options);
+	int listener = -1;
+	int error = confine(options, &listener);
 	if (error != 0) {
 		struct report report = {.stage = STAGE_CONFINE, .value = error};
 		ssize_t ignored = write(socket, &report, sizeof report);
 		(void)ignored;
 		_exit(1);
 	}
+	if (listener >= 0 && !tell_listener(socket, listener)) _exit(1);
 	if (dup2(socket, SOCKET) != SOCKET || close_range(SOCKET + 1, ~0u, 0) != 0) _exit(1);
 	serve(options);
 	_exit(0);

@@ -27,6 +27,9 @@ struct spawn_message {
 	uint32_t passed;
 };
 
+/* What a spawner tells in the form of a report: the listener of its filter comes with it. */
+#define SAYS_LISTENER 255
+
 /* What a report says: stage 0 and the pid, or the stage that failed and its errno. */
 struct report {
 	uint8_t stage;
@@ -43,11 +46,11 @@ struct spawn {
 /* Never returns. `socket` is a SOCK_SEQPACKET; the cgroup.procs files are descriptors 4 and following. */
 _Noreturn void spawner_main(const struct options *options, int socket);
 
-/* confine.c: gives up what the sandbox must not have. 0 or an errno. */
-int confine(const struct options *options);
+/* confine.c: gives up what the sandbox must not have. 0 or an errno; `listener` as of the filter. */
+int confine(const struct options *options, int *listener);
 
-/* seccomp.c: 0 or an errno. Needs CAP_SYS_ADMIN over the own user namespace. */
-int seccomp_install(void);
+/* seccomp.c: 0 or an errno. Needs CAP_SYS_ADMIN over the own user namespace. `listener` hears of sysinfo(2); -1: nobody does. */
+int seccomp_install(int *listener);
 
 /* spawner.c: nothing of other tasks may be left in a process that its user may look into. */
 void spawner_wipe(void);

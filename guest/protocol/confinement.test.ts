@@ -181,6 +181,17 @@ print("getpid", call(39 if x else 172))
       link.close();
     });
 
+    test("sysinfo is answered by the agent, for commands of a spawner that is gone, too", async () => {
+      await using agent = await TestAgent.start({ build });
+      const link = await agent.connect();
+      const totals = async () => (await line(link, "free -b | sed -n 's/^Mem: *//p'")).split(" ")[0];
+      const [, kib] = /^MemTotal: +(\d+) kB$/m.exec(readFileSync("/proc/meminfo", "utf8")) ?? [];
+      assert.equal(Number(await totals()), Number(kib) * 1024);
+      process.kill(await spawnerOf(agent), "SIGKILL");
+      assert.equal(Number(await totals()), Number(kib) * 1024);
+      link.close();
+    });
+
     test("processors that the machine has not keep no command from starting", async () => {
       await using agent = await TestAgent.start({ build, args: ["--processors=1000-1023"] });
       const link = await agent.connect();

@@ -9,9 +9,12 @@
 
 #include "view.h"
 
+/* An agent holds the doors of its sandbox's cgroups from this descriptor on. */
+#define DOOR_FD 4
+
 enum { CGROUP_BYTES = 8192, RECORD_BYTES = 8192 };
 
-/* The id that follows the node's marker on any line; agents are outside of every sandbox. */
+/* The id that follows the node's marker on any line. */
 static int id_of(const struct node *node, const char *cgroups, char id[MAX_ID])
 {
 	for (const char *found = strstr(cgroups, node->marker); found != NULL; found = strstr(found, node->marker)) {
@@ -23,9 +26,23 @@ static int id_of(const struct node *node, const char *cgroups, char id[MAX_ID])
 			continue;
 		memcpy(id, found, length);
 		id[length] = 0;
-		return strcmp(id, "agents") == 0 ? ESRCH : 0;
+		return 0;
 	}
 	return ESRCH;
+}
+
+/* An agent lives outside of its sandbox, which it speaks for: the doors that it holds say which one that is. */
+static int id_of_agent(const struct node *node, uint32_t thread, char id[MAX_ID])
+{
+	char path[32], door[PATH_MAX];
+	ssize_t length;
+
+	snprintf(path, sizeof path, "/proc/%u/fd/%d", thread, DOOR_FD);
+	length = readlink(path, door, sizeof door - 1);
+	if (length < 0)
+		return ESRCH;
+	door[length] = 0;
+	return id_of(node, door, id);
 }
 
 /* The text after `"key":` in a record that the node wrote; NULL when it is not there. */
@@ -103,6 +120,8 @@ int caller_sandbox(const struct node *node, uint32_t thread, struct sandbox *san
 	if (read_text(AT_FDCWD, path, cgroups, sizeof cgroups))
 		return ESRCH;
 	error = id_of(node, cgroups, sandbox->id);
+	if (error == 0 && strcmp(sandbox->id, "agents") == 0)
+		error = id_of_agent(node, thread, sandbox->id);
 	if (error == 0)
 		read_record(node, sandbox);
 	return error;

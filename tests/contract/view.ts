@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { CreateSandbox, Sandbox } from "#sdk";
 import type { TestNode } from "../support/node.ts";
-import { output } from "../support/sandbox.ts";
+import { installProgram, output } from "../support/sandbox.ts";
 import { waitUntil } from "../support/wait.ts";
 import type { ContractBackend } from "./backend.ts";
 
@@ -25,6 +25,7 @@ export function viewContract(backend: ContractBackend): void {
     memory(made);
     processors(made);
     time(made);
+    calls(made);
     servers(() => node, backend);
   });
 }
@@ -126,6 +127,39 @@ function time(made: Made): void {
       assert.notEqual((await sandbox.run(`chmod 777 ${file}`)).status.code, 0);
       assert.notEqual((await sandbox.run(`rm -f ${file}`)).status.code, 0);
     }
+  });
+}
+
+/** sysinfo(2), which busybox asks where others read files. */
+function calls(made: Made): void {
+  test("free and uptime agree with the sandbox's limits, by file and by system call", async () => {
+    await using sandbox = await made({ memoryMiB: 100, swapMiB: 0 });
+    const free = await output(sandbox, "free -b");
+    const [, total = 0, used = 0] = (/^Mem: .*$/m.exec(free)?.[0] ?? "").split(/ +/).map(Number);
+    assert.equal(total, 100 * MIB, free);
+    assert.ok(used < 50 * MIB, free);
+    assert.match(free, /^Swap: +0 +0 +0$/m);
+    assert.match(await output(sandbox, "uptime"), /up [01] min,.* load average: 0\.\d\d, 0\.\d\d, 0\.\d\d$/);
+  });
+
+  test("many callers at once, callers that die, and addresses that are none are each answered", async () => {
+    await using sandbox = await made({ memoryMiB: 64, pids: 64 });
+    await installProgram(sandbox, join(import.meta.dirname, "testdata/sysinfo.c"), "/sysinfo");
+    assert.equal(await output(sandbox, ["/sysinfo", "many"]), "0 failed");
+    assert.equal(await output(sandbox, ["/sysinfo", "dying"]), "all gone");
+    assert.equal(await output(sandbox, ["/sysinfo", "bad"]), "Bad address");
+    assert.match(await output(sandbox, "free -m"), /^Mem: +64 /m);
+  });
+
+  test("commands of a spawner that was killed are answered, and those of the next one", async () => {
+    await using sandbox = await made({ memoryMiB: 64 });
+    const earlier = await sandbox.start("read go; free -m", { stdin: "pipe" });
+    for (let round = 0; round < 3; round += 1) {
+      await sandbox.run("kill -9 $(grep -l dsec-spawner /proc/[0-9]*/comm | cut -d/ -f3)");
+      assert.match(await output(sandbox, "free -m"), /^Mem: +64 /m);
+    }
+    await earlier.write(Buffer.from("go\n"));
+    assert.match((await earlier.result()).stdoutText, /^Mem: +64 /m);
   });
 }
 
