@@ -19,10 +19,11 @@ static const char *const ETC_FILES[] = { "hostname", "hosts", "resolv.conf" };
 /* What would show or steer the host although it is no namespace's own. */
 static const char *const MASKED_FILES[] = {
 	"proc/interrupts",   "proc/kcore",       "proc/keys",       "proc/latency_stats", "proc/timer_list",
+	"proc/buddyinfo",    "proc/pagetypeinfo", "proc/schedstat",  "proc/softirqs",      "proc/zoneinfo",
 	"proc/timer_stats",  "proc/sched_debug", "proc/kpagecgroup", "proc/kpagecount",   "proc/kpageflags",
 };
 static const char *const MASKED_DIRS[] = {
-	"proc/acpi", "proc/asound", "proc/scsi", "sys/firmware", "sys/devices/virtual/powercap",
+	"proc/acpi", "proc/asound", "proc/pressure", "proc/scsi", "sys/firmware", "sys/devices/virtual/powercap",
 };
 /* Files that the node serves in place of the kernel's, which show the whole machine. */
 static const struct {
@@ -32,6 +33,7 @@ static const struct {
 	{ MINIMAL_VIEW "/meminfo", "proc/meminfo" }, { MINIMAL_VIEW "/swaps", "proc/swaps" },
 	{ MINIMAL_VIEW "/cpuinfo", "proc/cpuinfo" }, { MINIMAL_VIEW "/stat", "proc/stat" },
 	{ MINIMAL_VIEW "/uptime", "proc/uptime" },   { MINIMAL_VIEW "/loadavg", "proc/loadavg" },
+	{ MINIMAL_VIEW "/vmstat", "proc/vmstat" },   { MINIMAL_VIEW "/diskstats", "proc/diskstats" },
 };
 static const char *const TREES[] = { "proc", "sys", "dev" };
 static const char *const READ_ONLY[] = { "proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger" };

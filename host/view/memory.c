@@ -1,4 +1,6 @@
-/* /proc/meminfo and /proc/swaps. */
+/* /proc/meminfo, /proc/swaps, /proc/vmstat and /proc/diskstats. */
+#include <unistd.h>
+
 #include "view.h"
 
 struct memory {
@@ -125,4 +127,49 @@ void make_swaps(const struct node *node, const struct sandbox *sandbox, struct t
 	if (m.swap_total > 0)
 		text_add(text, "%-40s%-16s%llu\t\t%llu\t\t-2\n", "none", "virtual", (unsigned long long)(m.swap_total / 1024),
 			 (unsigned long long)(m.swap_used / 1024));
+}
+
+/* Counts of pages, then of events. What is not here the kernel counts for the whole machine alone. */
+static const struct {
+	const char *name;
+	const char *v1;
+	const char *v2;
+	bool is_event;
+} VMSTAT[] = {
+	{ "nr_inactive_anon", "total_inactive_anon", "inactive_anon", false },
+	{ "nr_active_anon", "total_active_anon", "active_anon", false },
+	{ "nr_inactive_file", "total_inactive_file", "inactive_file", false },
+	{ "nr_active_file", "total_active_file", "active_file", false },
+	{ "nr_unevictable", "total_unevictable", "unevictable", false },
+	{ "nr_anon_pages", "total_rss", "anon", false },
+	{ "nr_mapped", "total_mapped_file", "file_mapped", false },
+	{ "nr_file_pages", "total_cache", "file", false },
+	{ "nr_dirty", "total_dirty", "file_dirty", false },
+	{ "nr_writeback", "total_writeback", "file_writeback", false },
+	{ "nr_shmem", "total_shmem", "shmem", false },
+	{ "pgfault", "total_pgfault", "pgfault", true },
+	{ "pgmajfault", "total_pgmajfault", "pgmajfault", true },
+};
+
+void make_vmstat(const struct node *node, const struct sandbox *sandbox, struct text *text)
+{
+	struct memory m;
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+
+	read_memory(node, sandbox, &m);
+	text_add(text, "nr_free_pages %llu\n", (unsigned long long)((m.total - m.used) / page));
+	for (size_t at = 0; at < sizeof VMSTAT / sizeof *VMSTAT; at++) {
+		uint64_t value = stat_of(&m, VMSTAT[at].v1, VMSTAT[at].v2);
+
+		text_add(text, "%s %llu\n", VMSTAT[at].name, (unsigned long long)(VMSTAT[at].is_event ? value : value / page));
+	}
+	text_add(text, "pgpgin 0\npgpgout 0\npswpin 0\npswpout 0\n");
+}
+
+/* A sandbox has no disks: its files lie on those of the machine. */
+void make_diskstats(const struct node *node, const struct sandbox *sandbox, struct text *text)
+{
+	(void)node;
+	(void)sandbox;
+	(void)text;
 }

@@ -27,6 +27,7 @@ static const struct {
 } FILES[] = {
 	{ "meminfo", make_meminfo }, { "swaps", make_swaps },   { "cpuinfo", make_cpuinfo }, { "stat", make_stat },
 	{ "uptime", make_uptime },   { "loadavg", make_loadavg }, { "online", make_online },
+	{ "vmstat", make_vmstat },   { "diskstats", make_diskstats },
 };
 enum { FILE_COUNT = sizeof FILES / sizeof *FILES, FIRST_FILE = FUSE_ROOT_ID + 1 };
 

@@ -87,6 +87,8 @@ uint64_t boot_us(void);
 /* The files. */
 void make_meminfo(const struct node *node, const struct sandbox *sandbox, struct text *text);
 void make_swaps(const struct node *node, const struct sandbox *sandbox, struct text *text);
+void make_vmstat(const struct node *node, const struct sandbox *sandbox, struct text *text);
+void make_diskstats(const struct node *node, const struct sandbox *sandbox, struct text *text);
 void make_cpuinfo(const struct node *node, const struct sandbox *sandbox, struct text *text);
 void make_stat(const struct node *node, const struct sandbox *sandbox, struct text *text);
 void make_online(const struct node *node, const struct sandbox *sandbox, struct text *text);

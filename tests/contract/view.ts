@@ -115,6 +115,16 @@ function time(made: Made): void {
     assert.equal(await load(other), 0);
   });
 
+  test("nothing in /proc tells how large the machine is or how busy it is", async () => {
+    await using sandbox = await made({ memoryMiB: 64 });
+    const pages = Number(/^nr_free_pages (\d+)$/m.exec(await output(sandbox, "cat /proc/vmstat"))?.[1]);
+    assert.ok(pages > 0 && pages <= (64 * MIB) / 4096, `${pages} free pages`);
+    for (const file of ["buddyinfo", "diskstats", "interrupts", "pagetypeinfo", "schedstat", "softirqs", "zoneinfo"]) {
+      assert.equal(await output(sandbox, `cat /proc/${file} 2>/dev/null | wc -c`), "0", file);
+    }
+    assert.equal(await output(sandbox, "ls /proc/pressure 2>/dev/null | wc -l"), "0");
+  });
+
   test("files are read whole, in pieces and by sendfile, and cannot be written", async () => {
     await using sandbox = await made({ cpus: PROCESSORS });
     const pieces = "dd if=/proc/cpuinfo bs=100 2>/dev/null | md5sum; dd if=/proc/cpuinfo bs=65536 2>/dev/null | md5sum";
