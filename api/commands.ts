@@ -44,6 +44,7 @@ export const StartQuery = closed({
   waitMs: Type.Optional(WaitMs),
   inlineBytes: Type.Optional(Type.Integer({ minimum: 0, maximum: MAX_INLINE_BYTES })),
 });
+export type StartQuery = Static<typeof StartQuery>;
 
 /** What may be asked of a command. */
 export const CommandQuery = closed({ waitMs: Type.Optional(WaitMs) });
@@ -55,6 +56,17 @@ const StreamView = closed({
   ended: Type.Boolean({ description: "Nobody in the sandbox holds the stream any more." }),
 });
 
+/** How a command or a session ended. */
+export const ExitView = closed({
+  cause: oneOf(["exited", "signaled", "timeout", "out-of-memory", "session-ended", "sandbox-stopped", "agent-lost"]),
+  code: Type.Optional(Type.Integer({ description: "Present exactly when it exited by itself." })),
+  signal: Type.Optional(Type.String({ description: "Present exactly when a signal ended it." })),
+  wallMs: Type.Number(),
+  cpuMs: Type.Number(),
+  maxRssKiB: Type.Number(),
+  sessionEnded: Type.Optional(Type.Literal(true, { description: "Of a line: its session ended together with it." })),
+});
+
 /** A command; `status` is there exactly when its end was observed. */
 export const CommandView = closed({
   id: Type.String(),
@@ -63,27 +75,8 @@ export const CommandView = closed({
   terminal: Type.Optional(described(TerminalSize, "The size it was started with; absent: it has no terminal.")),
   waitFor: WaitFor,
   startedAtMs: Type.Number(),
-  status: Type.Optional(
-    closed({
-      cause: oneOf([
-        "exited",
-        "signaled",
-        "timeout",
-        "out-of-memory",
-        "session-ended",
-        "sandbox-stopped",
-        "agent-lost",
-      ]),
-      code: Type.Optional(Type.Integer({ description: "Present exactly when it exited by itself." })),
-      signal: Type.Optional(Type.String({ description: "Present exactly when a signal ended it." })),
-      wallMs: Type.Number(),
-      cpuMs: Type.Number(),
-      maxRssKiB: Type.Number(),
-      sessionEnded: Type.Optional(
-        Type.Literal(true, { description: "Of a line: its session ended together with it." }),
-      ),
-    }),
-  ),
+  session: Type.Optional(Type.String({ description: "The session that it is a line of." })),
+  status: Type.Optional(ExitView),
   stdout: StreamView,
   stderr: StreamView,
 });

@@ -49,5 +49,6 @@ export type { Operation } from "./operation.ts";
 export { type BodyOf, OPERATIONS, type OperationName, type QueryOf } from "./operations.ts";
 export { ListenerList, ListenerView, PortWaitQuery, PortWaitReply } from "./ports.ts";
 export { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
+export { OpenSession, RunLine, SessionList, SessionView } from "./sessions.ts";
 export { UsageEvent, UsageQuery, UsageView } from "./usage.ts";
 export { Environment, Labels, MAX_DURATION_MS, TextOrBytes } from "./values.ts";

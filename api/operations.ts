@@ -1,6 +1,5 @@
 import { type Static, type TSchema, Type } from "typebox";
 import { ArtifactList, ArtifactView, BuildEvent, BuildRequest, ImportQuery } from "./artifacts.ts";
-import { AttachQuery } from "./attach.ts";
 import {
   CreateManyEvent,
   CreateManyRequest,
@@ -9,21 +8,7 @@ import {
   RunManyEvent,
   RunManyRequest,
 } from "./batches.ts";
-import {
-  CommandList,
-  CommandListQuery,
-  CommandQuery,
-  CommandReply,
-  CommandView,
-  OutputEvent,
-  OutputQuery,
-  SignalCommand,
-  StartCommand,
-  StartQuery,
-  StdinQuery,
-  StdinReply,
-  TerminalSize,
-} from "./commands.ts";
+import { COMMAND_OPERATIONS } from "./command-operations.ts";
 import {
   FileLinkQuery,
   FileListQuery,
@@ -47,7 +32,6 @@ import { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } f
 import { UsageEvent, UsageQuery, UsageView } from "./usage.ts";
 
 const SANDBOX = "/v1/sandboxes/{id}";
-const COMMAND = `${SANDBOX}/commands/{command}` as const;
 const FILES = `${SANDBOX}/files` as const;
 
 /** Every call, by name. */
@@ -137,77 +121,7 @@ export const OPERATIONS = {
     streams: true,
   },
 
-  startCommand: {
-    ...BASE,
-    method: "POST",
-    path: `${SANDBOX}/commands`,
-    summary: "Start a command, and wait a while for its end.",
-    query: StartQuery,
-    body: StartCommand,
-    status: 201,
-    reply: CommandReply,
-    idempotencyKey: true,
-  },
-  listCommands: {
-    ...BASE,
-    method: "GET",
-    path: `${SANDBOX}/commands`,
-    summary: "Its commands, a page at a time.",
-    query: CommandListQuery,
-    reply: CommandList,
-  },
-  waitCommand: {
-    ...BASE,
-    method: "GET",
-    path: COMMAND,
-    summary: "One command, at the end it waits for or after `waitMs`.",
-    query: CommandQuery,
-    reply: CommandView,
-  },
-  signalCommand: {
-    ...BASE,
-    method: "POST",
-    path: `${COMMAND}/signal`,
-    summary: "Signal its process group; no effect once it has ended.",
-    body: SignalCommand,
-    status: 204,
-  },
-  writeStdin: {
-    ...BASE,
-    method: "POST",
-    path: `${COMMAND}/stdin`,
-    summary: "Feed its input from an offset on; bytes already taken are skipped.",
-    query: StdinQuery,
-    body: "bytes",
-    reply: StdinReply,
-    streams: true,
-  },
-  resizeTerminal: {
-    ...BASE,
-    method: "POST",
-    path: `${COMMAND}/resize`,
-    summary: "Give its terminal another size.",
-    body: TerminalSize,
-    status: 204,
-  },
-  attachCommand: {
-    ...BASE,
-    method: "GET",
-    path: `${COMMAND}/attach`,
-    summary: "A WebSocket with its output and its input.",
-    query: AttachQuery,
-    status: 101,
-  },
-  readOutput: {
-    ...BASE,
-    method: "GET",
-    path: `${COMMAND}/output/{stream}`,
-    summary: "Its output, stdout or stderr, from an offset on.",
-    query: OutputQuery,
-    reply: "bytes",
-    events: OutputEvent,
-    streams: true,
-  },
+  ...COMMAND_OPERATIONS,
 
   readFile: {
     ...BASE,

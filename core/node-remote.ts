@@ -41,6 +41,8 @@ import type {
   Lifetime,
   SandboxInfo,
   SandboxSpec,
+  SessionInfo,
+  SessionSpec,
   TerminalSize,
 } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
@@ -95,6 +97,22 @@ export class RemoteNode implements Node, Disposable {
 
   async startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult> {
     return decodeResult(await this.#peer.call("startCommand", encodeValue([id, spec, wait]), { signal }));
+  }
+
+  openSession(id: SandboxId, spec: SessionSpec, signal: AbortSignal): Promise<SessionInfo> {
+    return this.#call("openSession", [id, spec], signal);
+  }
+
+  listSessions(id: SandboxId, signal: AbortSignal): Promise<readonly SessionInfo[]> {
+    return this.#call("listSessions", [id], signal);
+  }
+
+  inspectSession(id: SandboxId, name: string, signal: AbortSignal): Promise<SessionInfo> {
+    return this.#call("inspectSession", [id, name], signal);
+  }
+
+  removeSession(id: SandboxId, name: string, signal: AbortSignal): Promise<void> {
+    return this.#call("removeSession", [id, name], signal);
   }
 
   listCommands(id: SandboxId, page: CommandPageRequest, signal: AbortSignal): Promise<CommandPage> {

@@ -10,6 +10,8 @@ import type {
   OutputStream,
   SandboxInfo,
   SandboxSpec,
+  SessionInfo,
+  SessionSpec,
   TerminalSize,
 } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
@@ -36,7 +38,16 @@ export interface Node extends NodeFiles, NodePorts {
 
   /** Starts a command; waits up to `waitMs` for its end and then returns with its first output, to save short commands a call. */
   startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult>;
-  /** A page of what was started in it; at most a megabyte and a half of command lines, however many were asked for. */
+  /**
+   * Opens a persistent shell. Rejects with `AlreadyExists` while one of that name lives. A line of it is a command with
+   * `session`: lines run one after the other, in the order in which they were started.
+   */
+  openSession(id: SandboxId, spec: SessionSpec, signal: AbortSignal): Promise<SessionInfo>;
+  listSessions(id: SandboxId, signal: AbortSignal): Promise<readonly SessionInfo[]>;
+  inspectSession(id: SandboxId, name: string, signal: AbortSignal): Promise<SessionInfo>;
+  /** Ends it and resolves when nothing of what it started runs. Success when there is none. */
+  removeSession(id: SandboxId, name: string, signal: AbortSignal): Promise<void>;
+  /** A page of what was started in it, without the shells of sessions; at most a megabyte and a half of command lines, however many were asked for. */
   listCommands(id: SandboxId, page: CommandPageRequest, signal: AbortSignal): Promise<CommandPage>;
   /** The command, at the end that it waits for or after `waitMs`, whichever is first. */
   waitCommand(id: SandboxId, command: CommandId, waitMs: number, signal: AbortSignal): Promise<CommandInfo>;

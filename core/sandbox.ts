@@ -154,10 +154,39 @@ export interface CommandSpec {
   /** Bytes of each stream that stay readable; the middle of more is dropped and counted. */
   readonly outputCapBytes: number | undefined;
   readonly idempotencyKey: string | undefined;
+  /** Its argv is the text of a line then; a line runs as its session does, with its own streams and limits. */
+  readonly session?: SessionPart | undefined;
 }
 
 /** `leader`: the process that was started. `pipes`: that process, and every other one that holds its stdout or stderr. */
 export type WaitFor = "leader" | "pipes";
+
+/** What a command is to a session: its shell, or a line for it. */
+export interface SessionPart {
+  /** Empty: the id of the shell's command. */
+  readonly name: string;
+  readonly role: "shell" | "line";
+}
+
+/** A persistent shell of the platform. Lines are commands with `session`, and run as it does. */
+export interface SessionSpec {
+  /** Unique among the live sessions of a sandbox; undefined: made up. */
+  readonly name: string | undefined;
+  readonly env: Readonly<Record<string, string>>;
+  readonly cwd: string | undefined;
+  readonly user: string | undefined;
+  readonly idempotencyKey: string | undefined;
+}
+
+/** What a node tells about a session. */
+export interface SessionInfo {
+  readonly name: string;
+  /** Of the shell, as seen inside the sandbox. */
+  readonly pid: number;
+  readonly startedAtMs: number;
+  /** How the shell ended; undefined: it lives. */
+  readonly status: ExitStatus | undefined;
+}
 
 /** What a node tells about a command; `status` undefined: it runs. */
 export interface CommandInfo {
@@ -172,6 +201,8 @@ export interface CommandInfo {
   readonly status: ExitStatus | undefined;
   readonly stdout: StreamInfo;
   readonly stderr: StreamInfo;
+  /** The session that it is a line of. */
+  readonly session?: string | undefined;
 }
 
 /** What stat(2) calls the format of a file. */

@@ -1,11 +1,18 @@
 import { SandboxError } from "#core/errors.ts";
 import type { NodeAmounts } from "#core/node.ts";
 import type { Resources } from "#core/sandbox.ts";
+import type { EdgeConfig } from "#edge/config.ts";
 
 /** What the node must have left of its memory, as measured, to take another sandbox. */
 export interface MemoryReserve {
   readonly reserveMiB: number;
   availableMiB(): number;
+}
+
+/** What a node may promise: its capacity times what is configured over it. */
+export function overcommitted({ capacity, cpuOvercommit, memoryOvercommit }: EdgeConfig): NodeAmounts {
+  const { cpus, memoryMiB, sandboxes } = capacity;
+  return { cpus: cpus * cpuOvercommit, memoryMiB: memoryMiB * memoryOvercommit, sandboxes };
 }
 
 /**

@@ -39,7 +39,9 @@ export class CommandRows {
 
   insert(row: CommandRow): void {
     this.#journal
-      .prepare("INSERT INTO commands (sandbox, number, id, key, spec, cap, started) VALUES (?, ?, ?, ?, ?, ?, ?)")
+      .prepare(
+        "INSERT INTO commands (sandbox, number, id, key, spec, cap, started, session) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+      )
       .run(
         this.#sandbox,
         row.number,
@@ -48,6 +50,7 @@ export class CommandRows {
         JSON.stringify(pack(row.spec)),
         row.capBytes,
         row.startedAtMs,
+        sessionName(row) ?? null,
       );
   }
 
@@ -108,10 +111,29 @@ export class CommandRows {
     return first(this.#journal.prepare("SELECT * FROM commands WHERE sandbox = ? AND key = ?").get(this.#sandbox, key));
   }
 
-  /** Those behind a number, one after the other in the order of their starts, or before it and the other way round. */
+  /** The shells of sessions: of each name the latest. */
+  sessions(): CommandRow[] {
+    return this.#journal
+      .prepare(
+        "SELECT *, max(number) FROM commands WHERE sandbox = ? AND session IS NOT NULL GROUP BY session ORDER BY number",
+      )
+      .all(this.#sandbox)
+      .map(fromRow);
+  }
+
+  /** The latest session of that name. */
+  session(name: string): CommandRow | undefined {
+    return first(
+      this.#journal
+        .prepare("SELECT * FROM commands WHERE sandbox = ? AND session = ? ORDER BY number DESC LIMIT 1")
+        .get(this.#sandbox, name),
+    );
+  }
+
+  /** Those behind a number, without the shells of sessions, one after the other in the order of their starts, or before it and the other way round. */
   *from(number: number, newestFirst: boolean): Generator<CommandRow, void, undefined> {
     const order = newestFirst ? "number < ? ORDER BY number DESC" : "number > ? ORDER BY number";
-    const found = this.#journal.prepare(`SELECT * FROM commands WHERE sandbox = ? AND ${order}`);
+    const found = this.#journal.prepare(`SELECT * FROM commands WHERE sandbox = ? AND session IS NULL AND ${order}`);
     for (const row of found.iterate(this.#sandbox, number)) yield fromRow(row);
   }
 
@@ -157,6 +179,12 @@ export class CommandRows {
   }
 }
 
+/** The name of the session whose shell a command is. */
+function sessionName({ id, spec }: { readonly id: CommandId; readonly spec: CommandSpec }): string | undefined {
+  if (spec.session?.role !== "shell") return undefined;
+  return spec.session.name === "" ? id : spec.session.name;
+}
+
 /** What is known of a command that nothing more happens to. */
 export function recordedCommand(row: CommandRow): CommandInfo {
   const none: StreamInfo = { seen: 0, kept: 0, truncated: false, ended: false };
@@ -166,6 +194,7 @@ export function recordedCommand(row: CommandRow): CommandInfo {
     pid: row.pid ?? 0,
     terminal: row.spec.terminal,
     waitFor: row.spec.waitFor,
+    session: row.spec.session?.name,
     startedAtMs: row.startedAtMs,
     status: row.status,
     stdout: row.streams?.stdout ?? none,

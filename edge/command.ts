@@ -91,6 +91,7 @@ export class LiveCommand implements TaskSink {
       pid: this.pid,
       terminal: this.identity.spec.terminal,
       waitFor: this.identity.spec.waitFor,
+      session: this.identity.spec.session?.name,
       startedAtMs: this.identity.startedAtMs,
       status: this.#status,
       ...this.#streams,

@@ -89,8 +89,9 @@ export class Commands {
       if (earlier.live !== undefined) await this.#starts.get(earlier.live);
       return earlier.live === undefined ? earlier : { ...earlier.live.info, live: earlier.live };
     }
+    const session = spec.session?.role === "line" ? this.#shell(spec.session.name).identity.number : undefined;
     const command = this.#insert(spec);
-    const start = this.#launch(command, link);
+    const start = this.#launch(command, link, session);
     this.#starts.set(command, start);
     try {
       await start;
@@ -98,6 +99,45 @@ export class Commands {
       this.#starts.delete(command);
     }
     return { ...command.info, live: command };
+  }
+
+  /** The sessions, one of each name, the latest. */
+  sessions(): FoundCommand[] {
+    return this.#host.rows.sessions().map((row) => this.find(row.id));
+  }
+
+  /** The latest session of that name. */
+  session(name: string): FoundCommand | undefined {
+    const row = this.#host.rows.session(name);
+    return row === undefined ? undefined : this.find(row.id);
+  }
+
+  /** Takes a command that has ended, and its output, out of the record. */
+  discard(id: CommandId): void {
+    const live = this.#live.get(id);
+    const { number } = live?.identity ?? this.#row(id);
+    if (live !== undefined) {
+      this.#host.link()?.forget(number);
+      live.abandon();
+      this.#remove(live);
+    }
+    this.#host.rows.delete(number);
+    this.#recorded -= 1;
+    for (const stream of ["stdout", "stderr"] as const) rmSync(this.#path(id, stream), { force: true });
+  }
+
+  /** The shell that lines of that name go to. Throws `NotFound`, or `FailedPrecondition` when it has ended. */
+  #shell(name: string): LiveCommand {
+    const found = this.session(name);
+    if (found === undefined) {
+      throw new SandboxError("NotFound", `no session ${JSON.stringify(name)} in sandbox ${this.#host.spec.id}`, {
+        hint: "open it first",
+      });
+    }
+    if (found.live !== undefined && found.status === undefined) return found.live;
+    throw new SandboxError("FailedPrecondition", `the session ${JSON.stringify(name)} has ended`, {
+      hint: "open a new one: its variables and working directory are gone",
+    });
   }
 
   /** Throws `InvalidArgument` for a cursor that no page gave. */
@@ -220,9 +260,9 @@ export class Commands {
     return this.#adopt(row, this.#fresh(row));
   }
 
-  async #launch(command: LiveCommand, link: GuestLink): Promise<void> {
+  async #launch(command: LiveCommand, link: GuestLink, session?: number): Promise<void> {
     const { number, spec } = command.identity;
-    const task = commandTask(this.#host.spec, spec);
+    const task = commandTask(this.#host.spec, spec, session);
     try {
       const { pid } = await link.start(number, task, command);
       command.pid = pid;
@@ -244,7 +284,9 @@ export class Commands {
     if (row.pid !== undefined) command.stdinTaken = undefined;
     this.#live.set(row.id, command);
     if (row.spec.idempotencyKey !== undefined) this.#byKey.set(row.spec.idempotencyKey, command);
-    if (row.status === undefined) this.#busy.set(command, this.#host.busy());
+    // A shell that waits for lines is no work: a session that was forgotten must not keep its sandbox for ever.
+    const idle = row.status !== undefined || row.spec.session?.role === "shell";
+    if (!idle) this.#busy.set(command, this.#host.busy());
     return command;
   }
 

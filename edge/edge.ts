@@ -29,11 +29,13 @@ import type {
   Lifetime,
   SandboxInfo,
   SandboxSpec,
+  SessionInfo,
+  SessionSpec,
   TerminalSize,
 } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 import { abortable } from "#edge/abort.ts";
-import { Admission } from "#edge/admission.ts";
+import { Admission, overcommitted } from "#edge/admission.ts";
 import {
   type CommandCall,
   feedCommand,
@@ -53,6 +55,7 @@ import { listListeners, openPort, waitForPort } from "#edge/ports.ts";
 import { forEachOf, recoverAll } from "#edge/recovery.ts";
 import { countResources } from "#edge/resources.ts";
 import { newSandboxRow, SandboxRows } from "#edge/sandbox-rows.ts";
+import { inspectSession, listSessions, openSession, removeSession } from "#edge/sessions.ts";
 import { Timers } from "#edge/timers.ts";
 import { readUsage } from "#edge/usage.ts";
 import { validateLifetime, validateSandbox } from "#edge/validate.ts";
@@ -99,14 +102,8 @@ export class Edge implements Node {
     this.#backends = new Map(options.backends.map((backend) => [backend.kind, backend]));
     this.#timers = new Timers(clock);
     this.#startedAtMs = clock.now();
-    this.#admission = new Admission(
-      {
-        cpus: config.capacity.cpus * config.cpuOvercommit,
-        memoryMiB: config.capacity.memoryMiB * config.memoryOvercommit,
-        sandboxes: config.capacity.sandboxes,
-      },
-      { reserveMiB: config.memoryReserveMiB, availableMiB: () => options.availableMemoryMiB() },
-    );
+    const memory = { reserveMiB: config.memoryReserveMiB, availableMiB: () => options.availableMemoryMiB() };
+    this.#admission = new Admission(overcommitted(config), memory);
     this.#parts = {
       config,
       clock,
@@ -121,7 +118,8 @@ export class Edge implements Node {
 
   /** Takes up the journal. Called once, before anything else. */
   async recover(): Promise<void> {
-    const { config, log } = this.#options;
+    const { log } = this.#options;
+    const { edge, dataDir } = this.#options.config;
     for (const row of this.#parts.rows.all()) {
       const backend = this.#backends.get(row.spec.backend);
       if (backend === undefined) {
@@ -133,13 +131,7 @@ export class Edge implements Node {
       this.#drivers.set(row.spec.id, driver);
       this.#admission.adopt(driver.held, row.slot);
     }
-    await recoverAll({
-      edge: config.edge,
-      dataDir: config.dataDir,
-      log,
-      backends: this.#backends.values(),
-      drivers: this.#drivers,
-    });
+    await recoverAll({ edge, dataDir, log, backends: this.#backends.values(), drivers: this.#drivers });
     this.#lookAhead();
   }
 
@@ -210,6 +202,22 @@ export class Edge implements Node {
 
   async startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult> {
     return startCommand(this.#calling(id, signal), spec, wait);
+  }
+
+  async openSession(id: SandboxId, spec: SessionSpec, signal: AbortSignal): Promise<SessionInfo> {
+    return openSession(this.#calling(id, signal), spec);
+  }
+
+  async listSessions(id: SandboxId, signal: AbortSignal): Promise<readonly SessionInfo[]> {
+    return listSessions(this.#calling(id, signal));
+  }
+
+  async inspectSession(id: SandboxId, name: string, signal: AbortSignal): Promise<SessionInfo> {
+    return inspectSession(this.#calling(id, signal), name);
+  }
+
+  async removeSession(id: SandboxId, name: string, signal: AbortSignal): Promise<void> {
+    return removeSession(this.#calling(id, signal), name);
   }
 
   async listCommands(id: SandboxId, page: CommandPageRequest, signal: AbortSignal): Promise<CommandPage> {

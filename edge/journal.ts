@@ -97,6 +97,9 @@ const MIGRATIONS: readonly string[] = [
   // What was kept before this version counts from nothing: at worst a sandbox keeps its cap twice.
   `ALTER TABLE commands ADD COLUMN kept INTEGER NOT NULL DEFAULT 0;
    CREATE INDEX commands_by_kept ON commands (sandbox, number) WHERE kept > 0`,
+  // The name of the session whose shell the command is.
+  `ALTER TABLE commands ADD COLUMN session TEXT;
+   CREATE INDEX commands_by_session ON commands (sandbox, session) WHERE session IS NOT NULL`,
 ];
 
 function lock(db: DatabaseSync, dataDir: string): void {

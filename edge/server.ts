@@ -53,6 +53,10 @@ const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
   usage: (node, args, { signal }) => values(node.usage(sandbox(args), fields(args[1]), signal)),
   startCommand: async (node, args, { signal }) =>
     encodeResult(await node.startCommand(sandbox(args), fields(args[1]), fields(args[2]), signal)),
+  openSession: (node, args, { signal }) => value(node.openSession(sandbox(args), fields(args[1]), signal)),
+  listSessions: (node, args, { signal }) => value(node.listSessions(sandbox(args), signal)),
+  inspectSession: (node, args, { signal }) => value(node.inspectSession(sandbox(args), String(args[1]), signal)),
+  removeSession: (node, args, { signal }) => value(node.removeSession(sandbox(args), String(args[1]), signal)),
   listCommands: (node, args, { signal }) => value(node.listCommands(sandbox(args), fields(args[1]), signal)),
   waitCommand: (node, args, { signal }) =>
     value(node.waitCommand(sandbox(args), command(args), Number(args[2]), signal)),

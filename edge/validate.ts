@@ -1,11 +1,14 @@
 import { SandboxError } from "#core/errors.ts";
 import { type EdgeId, edgeOf, parseSandboxId } from "#core/ids.ts";
-import type { CommandSpec, Lifetime, SandboxSpec, TerminalSize } from "#core/sandbox.ts";
+import type { CommandSpec, Lifetime, SandboxSpec, SessionPart, TerminalSize } from "#core/sandbox.ts";
 
 /** The kernel takes about two megabytes of arguments and environment; what is longer need not reach the agent. */
 const ARGUMENTS_LIMIT_BYTES = 2 * 1024 * 1024;
 const LAYERS_LIMIT = 64;
 const KEY_LIMIT = 256;
+const SESSION_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+/** What the agent takes. */
+const LINE_LIMIT_BYTES = 1024 * 1024;
 /** The kernel's own. */
 const TERMINAL_LIMIT = 65_535;
 
@@ -40,6 +43,7 @@ export function validateLifetime(lifetime: Lifetime): void {
 /** Throws `InvalidArgument`, naming the field, for a command that no sandbox could run. */
 export function validateCommand(spec: CommandSpec): void {
   if (!Array.isArray(spec.argv) || spec.argv.length === 0) refuse("argv", "must name a program");
+  if (spec.session !== undefined) validateSessionPart(spec, spec.session);
   let bytes = environment("env", spec.env);
   for (const argument of spec.argv) bytes += argumentBytes(argument);
   if (bytes > ARGUMENTS_LIMIT_BYTES) refuse("argv", `and env are ${bytes} bytes, more than ${ARGUMENTS_LIMIT_BYTES}`);
@@ -52,6 +56,19 @@ export function validateCommand(spec: CommandSpec): void {
   if (spec.outputCapBytes !== undefined) whole("outputCapBytes", spec.outputCapBytes, 1);
   if (spec.idempotencyKey !== undefined && text("idempotencyKey", spec.idempotencyKey).length > KEY_LIMIT) {
     refuse("idempotencyKey", `must have at most ${KEY_LIMIT} characters`);
+  }
+}
+
+/** A line runs in the directory, as the user and with the variables that its session has. */
+function validateSessionPart({ argv, cwd, user, terminal, env }: CommandSpec, { name, role }: SessionPart): void {
+  if (role !== "shell" && role !== "line") refuse("session.role", "must be shell or line");
+  if (name !== "" && !SESSION_NAME.test(name)) refuse("session.name", "must be 1 to 64 of a-z, A-Z, 0-9, . _ and -");
+  if (role === "shell") return;
+  const [line] = argv;
+  if (line === undefined || argv.length > 1) refuse("argv", "of a line is its text");
+  if (Buffer.byteLength(line) > LINE_LIMIT_BYTES) refuse("line", `has more than ${LINE_LIMIT_BYTES} bytes`);
+  if (cwd !== undefined || user !== undefined || terminal !== undefined || Object.keys(env).length > 0) {
+    refuse("session", "has the directory, user and variables of its lines");
   }
 }
 

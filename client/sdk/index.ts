@@ -14,6 +14,7 @@ export type {
   Retry,
   SandboxPatch,
   SandboxView,
+  SessionView,
   TerminalSize,
   UsageView,
   WhoAmI,
@@ -59,5 +60,6 @@ export { Ports } from "./ports.ts";
 export { Result } from "./result.ts";
 export { type CommandLine, type RunOptions, Sandbox, type StartOptions, type TerminalOptions } from "./sandbox.ts";
 export { type CreateOptions, type ListOptions, Sandboxes } from "./sandboxes.ts";
+export { type LineOptions, type RunLineOptions, Session, type SessionOptions } from "./session.ts";
 export type { Transport, TransportReply, TransportRequest } from "./transport.ts";
 export type { UsageOptions } from "./usage.ts";

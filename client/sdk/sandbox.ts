@@ -5,21 +5,21 @@ import type {
   CommandView,
   SandboxPatch,
   SandboxView,
+  SessionView,
   StartCommand,
   TerminalSize,
   UsageView,
 } from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
 import { Command, WAIT_MS } from "./command.ts";
-import { hasEnded } from "./ended.ts";
 import { Files } from "./files.ts";
 import { sandboxPath } from "./paths.ts";
 import { Ports } from "./ports.ts";
-import { Result } from "./result.ts";
+import { INLINE_BYTES, inlineResult, wireBytes } from "./reply.ts";
+import type { Result } from "./result.ts";
+import { openSession, Session, type SessionOptions } from "./session.ts";
 import { followUsage, type UsageOptions } from "./usage.ts";
 
-/** Output of a short command that comes with the answer to its start. */
-const INLINE_BYTES = 256 * 1024;
 /** What terminals have always had. */
 const DEFAULT_SIZE: TerminalSize = { rows: 24, cols: 80 };
 
@@ -125,6 +125,26 @@ export class Sandbox implements AsyncDisposable {
     return new Command(this.#caller, this.#path, reply.id, reply);
   }
 
+  /**
+   * Opens a persistent shell of the platform: directory, variables, functions and background jobs stay from line to line.
+   * `await using` ends it, with everything that it started.
+   */
+  session(options: SessionOptions = {}): Promise<Session> {
+    return openSession(this.#caller, this.#path, options);
+  }
+
+  /** A handle for a session's name. Nothing is asked. */
+  openedSession(name: string): Session {
+    return new Session(this.#caller, this.#path, name);
+  }
+
+  /** Its sessions, also those that have ended and were not removed. */
+  async sessions(options: CallOptions = {}): Promise<readonly SessionView[]> {
+    const path = `${this.#path}/sessions`;
+    return (await this.#caller.json<{ readonly sessions: readonly SessionView[] }>({ ...options, method: "GET", path }))
+      .sessions;
+  }
+
   /** A handle for a command's id. Nothing is asked. */
   command(id: string): Command {
     return new Command(this.#caller, this.#path, id);
@@ -182,7 +202,7 @@ export class Sandbox implements AsyncDisposable {
     waitMs: number,
   ): Promise<CommandReply> {
     const body: StartCommand = {
-      ...(typeof line === "string" ? { shell: line } : { argv: line.map(wireArgument) }),
+      ...(typeof line === "string" ? { shell: line } : { argv: line.map(wireBytes) }),
       stdin,
       ...(options.terminal === undefined ? {} : { terminal: { ...options.terminal } }),
       ...(options.env === undefined ? {} : { env: { ...options.env } }),
@@ -203,18 +223,4 @@ export class Sandbox implements AsyncDisposable {
       repeatable: true,
     });
   }
-}
-
-function wireArgument(argument: string | Uint8Array): string | { base64: string } {
-  return typeof argument === "string" ? argument : { base64: Buffer.from(argument).toString("base64") };
-}
-
-/** The result, when the command ended in time and every byte it wrote came with the answer. */
-function inlineResult(reply: CommandReply): Result | undefined {
-  const { output } = reply;
-  if (!hasEnded(reply) || output === undefined) return undefined;
-  const stdout = Buffer.from(output.stdout, "base64");
-  const stderr = Buffer.from(output.stderr, "base64");
-  if (stdout.byteLength < reply.stdout.seen || stderr.byteLength < reply.stderr.seen) return undefined;
-  return new Result(reply.status, { bytes: stdout, whole: true }, { bytes: stderr, whole: true });
 }

@@ -5,19 +5,31 @@ import { SandboxError } from "#core/errors.ts";
 /** Linux refuses longer arguments (MAX_ARG_STRLEN with its NUL). */
 const MAX_ARGUMENT_BYTES = 131_071;
 
+/** What the agent takes of one line. */
+const MAX_LINE_BYTES = 1024 * 1024;
+
 /** An argument as execve(2) takes it. `InvalidArgument` for NUL bytes, bad base64, and what Linux finds too long. */
 export function argumentOf(value: TextOrBytes, field: string): string | Uint8Array {
+  return bytesOf(value, field, { most: MAX_ARGUMENT_BYTES, taker: "Linux" });
+}
+
+/** A line of a session. `InvalidArgument` for NUL bytes, bad base64, and what is too long. */
+export function lineOf(value: TextOrBytes, field: string): string | Uint8Array {
+  return bytesOf(value, field, { most: MAX_LINE_BYTES, taker: "a session" });
+}
+
+function bytesOf(
+  value: TextOrBytes,
+  field: string,
+  { most, taker }: { readonly most: number; readonly taker: string },
+): string | Uint8Array {
   const argument = typeof value === "string" ? value : fromBase64(value.base64, field);
   if (typeof argument === "string" ? argument.includes("\0") : argument.includes(0)) {
     throw refused(field, "contains a NUL byte");
   }
   const length = typeof argument === "string" ? Buffer.byteLength(argument) : argument.byteLength;
-  if (length > MAX_ARGUMENT_BYTES) {
-    throw refused(
-      field,
-      `has ${length} bytes; Linux takes ${MAX_ARGUMENT_BYTES} at most`,
-      "send it through stdin or a file",
-    );
+  if (length > most) {
+    throw refused(field, `has ${length} bytes; ${taker} takes ${most} at most`, "send it through stdin or a file");
   }
   return argument;
 }

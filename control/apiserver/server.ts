@@ -19,6 +19,7 @@ import { commandHandlers } from "./routes/commands.ts";
 import { fileHandlers } from "./routes/files.ts";
 import { portHandlers } from "./routes/ports.ts";
 import { sandboxHandlers } from "./routes/sandboxes.ts";
+import { sessionHandlers } from "./routes/sessions.ts";
 import { systemHandlers } from "./routes/system.ts";
 import { treeHandlers } from "./routes/trees.ts";
 import { usageHandlers } from "./routes/usage.ts";
@@ -117,6 +118,7 @@ function handlersOf(services: Services): Handlers {
     ...batchHandlers(services),
     ...usageHandlers(services),
     ...commandHandlers(services),
+    ...sessionHandlers(services),
     ...fileHandlers(services),
     ...treeHandlers(services),
     ...portHandlers(services),

@@ -6,11 +6,12 @@ import type {
   NodeView,
   ResourceCountView,
   SandboxView,
+  SessionView,
   UsageView,
 } from "#api/index.ts";
 import { edgeOf } from "#core/ids.ts";
 import type { CommandResult, ResourceCount } from "#core/node.ts";
-import type { CommandInfo, ExitStatus, FileInfo, SandboxInfo } from "#core/sandbox.ts";
+import type { CommandInfo, ExitStatus, FileInfo, SandboxInfo, SessionInfo } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 import type { ArtifactRecord } from "#images/catalogue.ts";
 import type { NodeSighting } from "../watcher/watcher.ts";
@@ -54,10 +55,16 @@ export function commandView(info: CommandInfo): CommandView {
     ...(info.terminal === undefined ? {} : { terminal: { ...info.terminal } }),
     waitFor: info.waitFor,
     startedAtMs: info.startedAtMs,
+    ...(info.session === undefined ? {} : { session: info.session }),
     ...(info.status === undefined ? {} : { status: statusView(info.status) }),
     stdout: { ...info.stdout },
     stderr: { ...info.stderr },
   };
+}
+
+/** A session as the API shows it. */
+export function sessionView({ name, pid, startedAtMs, status }: SessionInfo): SessionView {
+  return { name, pid, startedAtMs, ...(status === undefined ? {} : { status: statusView(status) }) };
 }
 
 /** The answer to a start, with what came of its output. */

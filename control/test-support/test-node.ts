@@ -24,6 +24,8 @@ import type {
   Lifetime,
   SandboxInfo,
   SandboxSpec,
+  SessionInfo,
+  SessionSpec,
   TerminalSize,
 } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
@@ -67,6 +69,7 @@ export class TestNode implements Node {
   size = { cpus: 64, memoryMiB: 65_536, sandboxes: 1000 };
   stdin = Buffer.alloc(0);
   readonly resized: TerminalSize[] = [];
+  readonly sessions = new Map<string, { readonly spec: SessionSpec; readonly info: SessionInfo }>();
 
   constructor(edge: string) {
     this.edge = parseEdgeId(edge);
@@ -159,6 +162,7 @@ export class TestNode implements Node {
       pid: 7,
       terminal: spec.terminal,
       waitFor: spec.waitFor,
+      session: spec.session?.name,
       startedAtMs: 3,
       status: ended ? { cause: "exited", code, signal: undefined, wallMs: 1, cpuMs: 1, maxRssKiB: 100 } : undefined,
       stdout: { seen: stdout.length, kept: stdout.length, truncated: false, ended },
@@ -184,6 +188,34 @@ export class TestNode implements Node {
     await this.#enter("resizeTerminal", signal);
     this.#sandbox(id);
     this.resized.push(size);
+  }
+
+  async openSession(id: SandboxId, spec: SessionSpec, signal: AbortSignal): Promise<SessionInfo> {
+    await this.#enter("openSession", signal);
+    this.#sandbox(id);
+    const info = { name: spec.name ?? "made-up", pid: 8, startedAtMs: 4, status: undefined };
+    this.sessions.set(info.name, { spec, info });
+    return info;
+  }
+
+  async listSessions(id: SandboxId, signal: AbortSignal): Promise<readonly SessionInfo[]> {
+    await this.#enter("listSessions", signal);
+    this.#sandbox(id);
+    return [...this.sessions.values()].map(({ info }) => info);
+  }
+
+  async inspectSession(id: SandboxId, name: string, signal: AbortSignal): Promise<SessionInfo> {
+    await this.#enter("inspectSession", signal);
+    this.#sandbox(id);
+    const found = this.sessions.get(name);
+    if (found === undefined) throw new SandboxError("NotFound", `no session ${name}`);
+    return found.info;
+  }
+
+  async removeSession(id: SandboxId, name: string, signal: AbortSignal): Promise<void> {
+    await this.#enter("removeSession", signal);
+    this.#sandbox(id);
+    this.sessions.delete(name);
   }
 
   async listCommands(id: SandboxId, page: CommandPageRequest, signal: AbortSignal): Promise<CommandPage> {

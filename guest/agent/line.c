@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "session.h"
@@ -38,6 +39,8 @@ static bool open_line_pipe(struct agent *agent, struct task *task, int *ours, in
 	*ours = inward ? pair[0] : pair[1];
 	*theirs = inward ? pair[1] : pair[0];
 	fcntl(*ours, F_SETFL, O_NONBLOCK);
+	/* The session's user opens it anew. Nobody has a path to it but who may look into the runner. */
+	fchmod(*theirs, 0666);
 	agent_watch(agent, *ours, (inward ? EPOLLIN : EPOLLOUT) | EPOLLET, source, task);
 	return true;
 }

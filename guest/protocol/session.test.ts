@@ -150,6 +150,14 @@ forEachBuild((build) => {
       }
     });
 
+    test("a user's session opens its lines' streams as the user", async () => {
+      await using agent = await start(build);
+      const session = await Session.open(await agent.connect(), { user: "65534" });
+      const result = await session.line("id -u; cat; echo err >&2", { input: Buffer.from("fed\n") });
+      assert.deepEqual([result.code, result.out, result.err], [0, "65534\nfed\n", "err\n"]);
+      await session.close();
+    });
+
     test("a background job outlives its line, its output stays its line's, and a later line waits for it", async () => {
       await using agent = await start(build);
       const link = await agent.connect();

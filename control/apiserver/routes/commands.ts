@@ -1,11 +1,13 @@
-import type { StartCommand } from "#api/index.ts";
+import type { StartCommand, StartQuery } from "#api/index.ts";
 import { SandboxError } from "#core/errors.ts";
 import { parseCommandId } from "#core/ids.ts";
+import type { RunWait } from "#core/node.ts";
 import type { CommandSpec, OutputStream } from "#core/sandbox.ts";
 import type { Access } from "../../access.ts";
 import { argumentOf } from "../bytes.ts";
 import { eventFormOf, resumptionOf } from "../event-forms.ts";
 import type { Call, Handlers, Services } from "../handler.ts";
+import type { CallScope } from "../scope.ts";
 import { bodyOf, sendEvents, sendOutput } from "../stream.ts";
 import { commandReply, commandView } from "../views.ts";
 
@@ -22,17 +24,18 @@ type Names =
   | "readOutput"
   | "attachCommand";
 
+/** How long a start waits, within the call's deadline, and what comes back with it. */
+export function runWait({ waitMs = 0, inlineBytes = DEFAULT_INLINE_BYTES }: StartQuery, scope: CallScope): RunWait {
+  return { waitMs: scope.withinDeadline(waitMs), inlineBytes };
+}
+
 /** The calls about what runs in a sandbox. */
 export function commandHandlers({ access }: Services): Pick<Handlers, Names> {
   return {
     async startCommand({ principal, params, query, body, idempotencyKey, scope }) {
       const spec = commandSpec(body, idempotencyKey);
       const { id, node } = await access.reach(principal, params.id ?? "", scope.signal);
-      const wait = {
-        waitMs: scope.withinDeadline(query.waitMs ?? 0),
-        inlineBytes: query.inlineBytes ?? DEFAULT_INLINE_BYTES,
-      };
-      const starting = node.startCommand(id, spec, wait, scope.signal);
+      const starting = node.startCommand(id, spec, runWait(query, scope), scope.signal);
       return commandReply(await (body.shell === undefined ? starting : starting.catch(withShellHint)));
     },
 

@@ -1,0 +1,127 @@
+import { AttachQuery } from "./attach.ts";
+import {
+  CommandList,
+  CommandListQuery,
+  CommandQuery,
+  CommandReply,
+  CommandView,
+  OutputEvent,
+  OutputQuery,
+  SignalCommand,
+  StartCommand,
+  StartQuery,
+  StdinQuery,
+  StdinReply,
+  TerminalSize,
+} from "./commands.ts";
+import { BASE, type Operation } from "./operation.ts";
+import { OpenSession, RunLine, SessionList, SessionView } from "./sessions.ts";
+
+const SANDBOX = "/v1/sandboxes/{id}";
+const SESSION = `${SANDBOX}/sessions/{session}` as const;
+const COMMAND = `${SANDBOX}/commands/{command}` as const;
+
+/** The calls about commands, sessions and terminals, by name. */
+export const COMMAND_OPERATIONS = {
+  startCommand: {
+    ...BASE,
+    method: "POST",
+    path: `${SANDBOX}/commands`,
+    summary: "Start a command, and wait a while for its end.",
+    query: StartQuery,
+    body: StartCommand,
+    status: 201,
+    reply: CommandReply,
+    idempotencyKey: true,
+  },
+  openSession: {
+    ...BASE,
+    method: "POST",
+    path: `${SANDBOX}/sessions`,
+    summary: "Open a persistent shell.",
+    body: OpenSession,
+    status: 201,
+    reply: SessionView,
+    idempotencyKey: true,
+  },
+  listSessions: { ...BASE, method: "GET", path: `${SANDBOX}/sessions`, summary: "Its sessions.", reply: SessionList },
+  inspectSession: { ...BASE, method: "GET", path: SESSION, summary: "One session.", reply: SessionView },
+  removeSession: {
+    ...BASE,
+    method: "DELETE",
+    path: SESSION,
+    summary: "End it, and everything it started; answers when nothing of it runs.",
+    status: 204,
+  },
+  runLine: {
+    ...BASE,
+    method: "POST",
+    path: `${SESSION}/commands`,
+    summary: "Run a line in it, after the lines before, and wait a while for its end.",
+    query: StartQuery,
+    body: RunLine,
+    status: 201,
+    reply: CommandReply,
+    idempotencyKey: true,
+  },
+  listCommands: {
+    ...BASE,
+    method: "GET",
+    path: `${SANDBOX}/commands`,
+    summary: "Its commands, a page at a time.",
+    query: CommandListQuery,
+    reply: CommandList,
+  },
+  waitCommand: {
+    ...BASE,
+    method: "GET",
+    path: COMMAND,
+    summary: "One command, at the end it waits for or after `waitMs`.",
+    query: CommandQuery,
+    reply: CommandView,
+  },
+  signalCommand: {
+    ...BASE,
+    method: "POST",
+    path: `${COMMAND}/signal`,
+    summary: "Signal its process group; no effect once it has ended.",
+    body: SignalCommand,
+    status: 204,
+  },
+  writeStdin: {
+    ...BASE,
+    method: "POST",
+    path: `${COMMAND}/stdin`,
+    summary: "Feed its input from an offset on; bytes already taken are skipped.",
+    query: StdinQuery,
+    body: "bytes",
+    reply: StdinReply,
+    streams: true,
+  },
+  resizeTerminal: {
+    ...BASE,
+    method: "POST",
+    path: `${COMMAND}/resize`,
+    summary: "Give its terminal another size.",
+    body: TerminalSize,
+    status: 204,
+  },
+  attachCommand: {
+    ...BASE,
+    method: "GET",
+    path: `${COMMAND}/attach`,
+    summary: "A WebSocket with its output and its input.",
+    query: AttachQuery,
+    status: 101,
+  },
+  readOutput: {
+    ...BASE,
+    method: "GET",
+    path: `${COMMAND}/output/{stream}`,
+    summary: "Its output, stdout or stderr, from an offset on.",
+    query: OutputQuery,
+    reply: "bytes",
+    events: OutputEvent,
+    streams: true,
+  },
+} as const satisfies Record<string, Operation>;

@@ -1,0 +1,21 @@
+import type { CommandReply } from "#api/index.ts";
+import { hasEnded } from "./ended.ts";
+import { Result } from "./result.ts";
+
+/** Output of a short command that comes with the answer to its start. */
+export const INLINE_BYTES = 256 * 1024;
+
+/** Text, or bytes that need not be text, as the API takes them. */
+export function wireBytes(argument: string | Uint8Array): string | { base64: string } {
+  return typeof argument === "string" ? argument : { base64: Buffer.from(argument).toString("base64") };
+}
+
+/** The result, when the command ended in time and every byte it wrote came with the answer. */
+export function inlineResult(reply: CommandReply): Result | undefined {
+  const { output } = reply;
+  if (!hasEnded(reply) || output === undefined) return undefined;
+  const stdout = Buffer.from(output.stdout, "base64");
+  const stderr = Buffer.from(output.stderr, "base64");
+  if (stdout.byteLength < reply.stdout.seen || stderr.byteLength < reply.stderr.seen) return undefined;
+  return new Result(reply.status, { bytes: stdout, whole: true }, { bytes: stderr, whole: true });
+}

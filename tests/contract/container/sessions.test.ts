@@ -1,0 +1,4 @@
+import { sessionsContract } from "../sessions.ts";
+import { CONTAINER } from "./backend.ts";
+
+sessionsContract(CONTAINER);
