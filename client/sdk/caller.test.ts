@@ -50,6 +50,25 @@ describe("a call", () => {
     calls = 0;
   });
 
+  test("a hidden limit below the configured one: the limit that the server keeps is told", async () => {
+    const told: unknown[] = [];
+    const listening = new Caller({
+      transport,
+      token: undefined,
+      retries: 0,
+      timeoutMs: 5_000,
+      onLimit: (limit) => told.push(limit),
+    });
+    server.handle((_, response) => response.setHeader("dsec-timeout-ms", "40").end("{}"));
+    await listening.json({ method: "GET", path: "/a", timeoutMs: 7_200_000 });
+    server.handle((_, response) => fail(response, 404, "NotFound"));
+    await assert.rejects(listening.json({ method: "GET", path: "/b" }));
+    assert.deepEqual(told, [
+      { method: "GET", path: "/a", askedMs: 7_200_000, keptMs: 40 },
+      { method: "GET", path: "/b", askedMs: 5_000, keptMs: undefined },
+    ]);
+  });
+
   test("carries token, deadline, encoded query and JSON, and gives the reply's JSON", async () => {
     server.handle((request, response) => {
       let body = "";

@@ -35,6 +35,15 @@ export interface CallerOptions {
   readonly retries: number;
   /** For calls that set no limit of their own. */
   readonly timeoutMs: number;
+  readonly onLimit?: ((limit: TimeLimit) => void) | undefined;
+}
+
+/** The time limit of one exchange: what was asked for, and what the server keeps, which may be shorter. Undefined: none. */
+export interface TimeLimit {
+  readonly method: string;
+  readonly path: string;
+  readonly askedMs: number | undefined;
+  readonly keptMs: number | undefined;
 }
 
 /** How much later than the server the client gives up, so that the server's own reason arrives. */
@@ -111,6 +120,7 @@ export class Caller {
       body: call.json === undefined ? call.bytes : new TextEncoder().encode(JSON.stringify(call.json)),
       signal,
     });
+    this.#options.onLimit?.({ method: call.method, path: call.path, askedMs: timeoutMs, keptMs: limitIn(reply) });
     if (reply.status >= 200 && reply.status < 300) return reply;
     throw await errorOf(reply);
   }
@@ -138,6 +148,11 @@ async function errorOf(reply: TransportReply): Promise<DsecError> {
   const text = new TextDecoder().decode(await readAll(reply));
   reply.discard();
   return errorFromReply(reply.status, text);
+}
+
+function limitIn(reply: TransportReply): number | undefined {
+  const limit = reply.header("dsec-timeout-ms");
+  return limit === undefined ? undefined : Number(limit);
 }
 
 function sendsStream(call: Call): boolean {

@@ -1,6 +1,6 @@
 import type { NodeView, ResourceCountView, WhoAmI } from "#api/index.ts";
 import { Artifacts } from "./artifacts.ts";
-import { Caller, type CallOptions } from "./caller.ts";
+import { Caller, type CallOptions, type TimeLimit } from "./caller.ts";
 import { DsecError } from "./errors.ts";
 import { NodeTransport } from "./node-transport.ts";
 import { segment } from "./paths.ts";
@@ -17,6 +17,8 @@ export interface ClientOptions {
   readonly retries?: number;
   /** For calls that set no limit of their own; 60 seconds unless said otherwise. */
   readonly timeoutMs?: number;
+  /** Told of each reply which time limit the server keeps. */
+  readonly onLimit?: (limit: TimeLimit) => void;
 }
 
 /** A connection to one DSec. Kept connections do not keep the process alive once nothing is asked. */
@@ -38,6 +40,7 @@ export class Client implements Disposable {
       token: options.token,
       retries: options.retries ?? 3,
       timeoutMs: options.timeoutMs ?? 60_000,
+      onLimit: options.onLimit,
     });
     this.sandboxes = new Sandboxes(this.#caller);
     this.artifacts = new Artifacts(this.#caller);

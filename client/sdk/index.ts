@@ -21,7 +21,7 @@ export type {
 } from "#api/index.ts";
 export { Artifacts, type BuildOptions, type ImportOptions } from "./artifacts.ts";
 export { type Attached, Attachment, type AttachOptions } from "./attachment.ts";
-export type { CallOptions } from "./caller.ts";
+export type { CallOptions, TimeLimit } from "./caller.ts";
 export { Client, type ClientOptions, Nodes } from "./client.ts";
 export { Command } from "./command.ts";
 export type { Connection } from "./connection.ts";
