@@ -28,6 +28,10 @@ export interface Node extends NodeFiles, NodePorts {
   /** Resolves when ready. Idempotent on `spec.id`. `NodeFull` when the node cannot take it: nothing is left then. */
   create(spec: SandboxSpec, signal: AbortSignal): Promise<SandboxInfo>;
   inspect(id: SandboxId, signal: AbortSignal): Promise<SandboxInfo>;
+  /**
+   * Those that match, in the order of their ids, as many as a message holds: ask again after the last one until the answer is
+   * empty.
+   */
   list(filter: SandboxFilter, signal: AbortSignal): Promise<readonly SandboxInfo[]>;
   /** Moves the time limits of a live sandbox. */
   extend(id: SandboxId, lifetime: Lifetime, signal: AbortSignal): Promise<SandboxInfo>;
@@ -102,6 +106,10 @@ export interface NodeAmounts {
 export interface SandboxFilter {
   readonly project?: string;
   readonly labels?: Readonly<Record<string, string>>;
+  /** Only those whose ids come after this one. */
+  readonly after?: SandboxId;
+  /** At most so many. */
+  readonly limit?: number;
 }
 
 /** How often to sample; `undefined`: once. Sampling counts as no use of the sandbox: it may become idle meanwhile. */

@@ -54,6 +54,7 @@ import { Journal } from "#edge/journal.ts";
 import { listListeners, openPort, waitForPort } from "#edge/ports.ts";
 import { forEachOf, recoverAll } from "#edge/recovery.ts";
 import { countResources } from "#edge/resources.ts";
+import { listSandboxes } from "#edge/sandbox-list.ts";
 import { newSandboxRow, SandboxRows } from "#edge/sandbox-rows.ts";
 import { inspectSession, listSessions, openSession, removeSession } from "#edge/sessions.ts";
 import { Timers } from "#edge/timers.ts";
@@ -174,11 +175,7 @@ export class Edge implements Node {
 
   async list(filter: SandboxFilter, signal: AbortSignal): Promise<readonly SandboxInfo[]> {
     this.#enter(signal);
-    const labels = Object.entries(filter.labels ?? {});
-    return [...this.#drivers.values()]
-      .filter(({ spec }) => filter.project === undefined || spec.project === filter.project)
-      .filter(({ spec }) => labels.every(([name, value]) => spec.labels[name] === value))
-      .map((driver) => driver.info);
+    return listSandboxes(this.#drivers, filter);
   }
 
   async extend(id: SandboxId, lifetime: Lifetime, signal: AbortSignal): Promise<SandboxInfo> {

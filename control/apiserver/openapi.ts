@@ -67,11 +67,15 @@ function describe(operationId: string, operation: api.Operation): Json {
     parameters: [...pathParameters(operation), ...queryParameters(operation), ...headers(operation)],
     ...requestBody(operation),
     responses: {
-      [operation.status]: { description: "Success.", ...replyContent(operation) },
+      [operation.status]: { description: "Success.", headers: LIMIT_HEADER, ...replyContent(operation) },
       default: { description: "Any failure.", content: { "application/json": { schema: refTo(api.ErrorBody) } } },
     },
   };
 }
+
+const LIMIT_HEADER = {
+  "Dsec-Timeout-Ms": { description: "The time limit in force; absent: none.", schema: { type: "integer" } },
+};
 
 function pathParameters({ path }: api.Operation): readonly Json[] {
   return [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => parameter(name ?? "", "path", { type: "string" }, true));

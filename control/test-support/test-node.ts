@@ -45,6 +45,8 @@ export class TestNode implements Node {
   readonly edge: EdgeId;
   readonly sandboxes = new Map<SandboxId, SandboxInfo>();
   readonly commands = new Map<CommandId, { readonly spec: CommandSpec; readonly info: CommandInfo }>();
+  /** Sandboxes that fit one message. */
+  listedAtOnce = 100;
   /** The cursor that a list of commands comes with. */
   nextPage: string | undefined;
   /** What readTree gives, and where writeTree puts it. */
@@ -125,11 +127,15 @@ export class TestNode implements Node {
 
   async list(filter: SandboxFilter, signal: AbortSignal): Promise<readonly SandboxInfo[]> {
     await this.#enter("list", signal);
-    return [...this.sandboxes.values()].filter(
-      ({ spec }) =>
-        (filter.project === undefined || spec.project === filter.project) &&
-        Object.entries(filter.labels ?? {}).every(([name, value]) => spec.labels[name] === value),
-    );
+    return [...this.sandboxes.values()]
+      .filter(
+        ({ spec }) =>
+          (filter.after === undefined || spec.id > filter.after) &&
+          (filter.project === undefined || spec.project === filter.project) &&
+          Object.entries(filter.labels ?? {}).every(([name, value]) => spec.labels[name] === value),
+      )
+      .sort((a, b) => (a.spec.id < b.spec.id ? -1 : 1))
+      .slice(0, Math.min(this.listedAtOnce, filter.limit ?? this.listedAtOnce));
   }
 
   async extend(id: SandboxId, lifetime: Lifetime, signal: AbortSignal): Promise<SandboxInfo> {

@@ -1,6 +1,7 @@
 import type { BuildEvent } from "#api/index.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
 import { parseReference } from "#images/reference.ts";
+import { sandboxesOf } from "../../sandbox-list.ts";
 import { failureOf } from "../failure.ts";
 import type { Call, Handlers, Services } from "../handler.ts";
 import { JSON_LINES } from "../json-lines.ts";
@@ -78,8 +79,9 @@ async function collect({ catalogue, creator, log, maker, watcher }: Services, si
   try {
     // Creates are looked at before sandboxes: one that ends in between is seen as a sandbox.
     const keep = new Set<LayerDigest>(creator.layersUnderWay());
-    const lists = await Promise.all(watcher.nodes().map(([, node]) => node.list({}, signal)));
-    for (const { spec } of lists.flat()) for (const layer of spec.layers) keep.add(layer);
+    for (const [, node] of watcher.nodes()) {
+      for await (const { spec } of sandboxesOf(node, {}, signal)) for (const layer of spec.layers) keep.add(layer);
+    }
     for (const layer of await catalogue.layers()) keep.add(layer);
     await maker.collect(keep);
   } catch (error) {

@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { connect } from "node:net";
 import { test } from "node:test";
 import { SandboxError } from "#core/errors.ts";
 import { rig, send } from "../../test-support/rig.ts";
@@ -185,6 +187,8 @@ test("lists are pages in the order of ids, over all nodes, filtered by label", a
     });
   }
   const seen: string[] = [];
+  // A node gives no more at once than a message holds; a page is made of as many answers as it takes.
+  api.node.listedAtOnce = 3;
   for (let cursor: string | undefined; ; ) {
     const { json } = await api.call("GET", `/v1/sandboxes?limit=4${cursor === undefined ? "" : `&cursor=${cursor}`}`);
     seen.push(...json.sandboxes.map(({ id }: { id: string }) => id));
@@ -283,3 +287,33 @@ async function memberOf(api: Awaited<ReturnType<typeof rig>>, project: string): 
   await api.call("POST", "/v1/artifacts/import?name=own&kind=base", { body: "tar", token });
   return token;
 }
+
+test("a create without a key whose client leaves just as the answer goes leaves no sandbox", async () => {
+  await using api = await rig();
+  // More than sockets hold: the answer cannot have been sent when the client, which reads nothing, is gone.
+  const env = Object.fromEntries(Array.from({ length: 60 }, (_, index) => [`V${index}`, "x".repeat(100_000)]));
+  const body = JSON.stringify({ base: "busybox", env });
+  for (const key of [undefined, "kept"]) {
+    const answered = Promise.withResolvers<void>();
+    api.node.before = (call) => {
+      if (call === "create") setImmediate(() => setImmediate(answered.resolve));
+    };
+    const socket = connect({ host: "127.0.0.1", port: Number(new URL(api.url).port) }).pause();
+    const head = [
+      "POST /v1/sandboxes HTTP/1.1",
+      "Host: x",
+      `Authorization: Bearer ${api.token}`,
+      "Content-Type: application/json",
+    ];
+    if (key !== undefined) head.push(`Idempotency-Key: ${key}`);
+    socket.write(`${head.join("\r\n")}\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    await answered.promise;
+    while (api.node.sandboxes.size === 0) await new Promise(setImmediate);
+    const gone = once(socket, "close");
+    socket.destroy();
+    await gone;
+    if (key === undefined) while (api.node.sandboxes.size > 0) await new Promise(setImmediate);
+  }
+  // Who has a key asks again and finds it.
+  assert.equal(api.node.sandboxes.size, 1);
+});
