@@ -94,6 +94,17 @@ for (const [number, variant] of VARIANTS.entries()) {
       assert.equal(await out("stat -c %u:%g /bin/busybox /etc /"), "0:0\n0:0\n0:0");
     });
 
+    test("as many layers are joined as an overlay takes", async () => {
+      const names = Array.from({ length: 500 - request.layers.length }, (_, at) => String(at));
+      // Parts of one image: an overlay wants trees that do not overlap.
+      const image = rig.layer("many", Object.fromEntries(names.map((name) => [`${name}/many/${name}`, "x"])));
+      const many = rig.request(`many${number}`, { cgroups: rig.cgroups("many") });
+      const layers = [...many.layers, ...names.map((name) => join(image, name))];
+      const made = await cradle.create({ ...many, layers }, AbortSignal.timeout(20_000));
+      assert.equal((await shell(many, "ls /many | wc -l; cat /etc/top")).out.trim(), `${names.length}\nfrom the top`);
+      await stop(cradle, made.pid);
+    });
+
     test("writes land in the upper under shifted ids, and the layer stays as it is", async () => {
       assert.equal(
         (await shell(request, "echo new >> /etc/base && echo x > /tmp/u && chown 1000:1000 /tmp/u")).status,

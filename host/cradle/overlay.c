@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -12,8 +13,8 @@
 
 #include "minimal.h"
 
-/* The longest string that fsconfig(2) takes. */
-enum { OPTION_BYTES = 256 };
+/* The options that mount(2) takes are a page. */
+enum { OPTION_BYTES = 4096 };
 
 /*
  * `volatile`: without it the last unmount of each sandbox syncs the whole volume below it. What must survive a crash of the
@@ -137,49 +138,76 @@ static int stage(const struct parts *parts, struct fault *fault)
 	return stage_one(parts->writable, "w", fault);
 }
 
-static int add_text(int overlay, const char *key, const char *value, struct fault *fault)
+static int configure(int overlay, const struct parts *parts, struct fault *fault)
 {
-	return fsconfig(overlay, FSCONFIG_SET_STRING, key, value, 0) ? fault_set(fault, "overlay: %s=%s", key, value) : 0;
-}
-
-static int add_writable_path(int overlay, const char *key, const char *name, struct fault *fault)
-{
-	char value[OPTION_BYTES];
-
-	if (snprintf(value, sizeof value, "w/%s", name) >= (int)sizeof value) {
-		errno = ENAMETOOLONG;
-		return fault_set(fault, "overlay: %s", key);
-	}
-	return add_text(overlay, key, value, fault);
-}
-
-static int add_paths(int overlay, const struct parts *parts, struct fault *fault)
-{
-	char lower[OPTION_BYTES] = "";
-	size_t used = 0;
-
-	for (unsigned at = parts->layer_count; at-- > 0;) {
-		used += (size_t)snprintf(lower + used, sizeof lower - used, "%u%s", at, at == 0 ? "" : ":");
-		if (used >= sizeof lower) {
-			errno = E2BIG;
-			return fault_set(fault, "overlay: more layers than this kernel takes");
-		}
-	}
-	if (add_text(overlay, "lowerdir", lower, fault) || add_writable_path(overlay, "upperdir", parts->upper, fault))
-		return -1;
-	return add_writable_path(overlay, "workdir", parts->work, fault);
-}
-
-static int configure(int overlay, enum overlay_mode mode, const struct parts *parts, struct fault *fault)
-{
-	if (mode == OVERLAY_FD ? add_descriptors(overlay, parts, fault) : add_paths(overlay, parts, fault))
+	if (add_descriptors(overlay, parts, fault))
 		return -1;
 	for (size_t at = 0; at < sizeof OPTIONS / sizeof *OPTIONS; at++)
-		if (add_text(overlay, OPTIONS[at][0], OPTIONS[at][1], fault))
-			return -1;
+		if (fsconfig(overlay, FSCONFIG_SET_STRING, OPTIONS[at][0], OPTIONS[at][1], 0))
+			return fault_set(fault, "overlay: %s=%s", OPTIONS[at][0], OPTIONS[at][1]);
 	if (fsconfig(overlay, FSCONFIG_SET_FLAG, "volatile", NULL, 0))
 		return fault_set(fault, "overlay: volatile");
 	return fsconfig(overlay, FSCONFIG_CMD_CREATE, NULL, NULL, 0) ? fault_set(fault, "overlay: create") : 0;
+}
+
+static int mount_descriptors(const struct parts *parts, struct fault *fault)
+{
+	int overlay = fsopen("overlay", FSOPEN_CLOEXEC), mounted = -1;
+
+	if (overlay < 0)
+		return fault_set(fault, "overlay: open");
+	if (configure(overlay, parts, fault) == 0) {
+		mounted = fsmount(overlay, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV);
+		if (mounted < 0)
+			fault_set(fault, "overlay: mount");
+	}
+	close(overlay);
+	return mounted;
+}
+
+/* Adds to the text of the options; says so when there is no more room. */
+__attribute__((format(printf, 2, 3))) static bool add_option(char options[OPTION_BYTES], const char *format, ...)
+{
+	size_t used = strlen(options);
+	va_list arguments;
+	int length;
+
+	va_start(arguments, format);
+	length = vsnprintf(options + used, OPTION_BYTES - used, format, arguments);
+	va_end(arguments);
+	return length >= 0 && (size_t)length < OPTION_BYTES - used;
+}
+
+/* The options of mount(2) for the staged parts; those of fsconfig(2) have 256 bytes each, which is too short for many layers. */
+static int write_options(const struct parts *parts, char options[OPTION_BYTES], struct fault *fault)
+{
+	bool fits = add_option(options, "upperdir=w/%s,workdir=w/%s,volatile", parts->upper, parts->work);
+
+	if (strpbrk(parts->upper, ",:\\") != NULL || strpbrk(parts->work, ",:\\") != NULL) {
+		errno = EINVAL;
+		return fault_set(fault, "overlay: upper or work has a character that this kernel takes for its own");
+	}
+	for (size_t at = 0; at < sizeof OPTIONS / sizeof *OPTIONS; at++)
+		fits = fits && add_option(options, ",%s=%s", OPTIONS[at][0], OPTIONS[at][1]);
+	for (unsigned at = parts->layer_count; at-- > 0;)
+		fits = fits && add_option(options, "%s%u", at + 1 == parts->layer_count ? ",lowerdir=" : ":", at);
+	if (fits)
+		return 0;
+	errno = E2BIG;
+	return fault_set(fault, "overlay: options");
+}
+
+static int mount_paths(const struct parts *parts, struct fault *fault)
+{
+	char options[OPTION_BYTES] = "";
+	int mounted;
+
+	if (write_options(parts, options, fault) || stage(parts, fault))
+		return -1;
+	if (mkdir("m", 0700) || mount("overlay", "m", "overlay", MS_NODEV, options))
+		return fault_set(fault, "overlay: mount");
+	mounted = clone_dir("m");
+	return mounted < 0 ? fault_set(fault, "overlay: detach") : mounted;
 }
 
 /* A work directory that cannot be filled, on a full volume say, gives a read-only overlay instead of an error. */
@@ -199,22 +227,9 @@ static int check_writable(int mounted, struct fault *fault)
 
 int overlay_make(enum overlay_mode mode, const struct parts *parts, struct fault *fault)
 {
-	int overlay, mounted = -1;
+	int mounted = mode == OVERLAY_FD ? mount_descriptors(parts, fault) : mount_paths(parts, fault);
 
-	if (mode == OVERLAY_PATHS && stage(parts, fault))
-		return -1;
-	overlay = fsopen("overlay", FSOPEN_CLOEXEC);
-	if (overlay < 0)
-		return fault_set(fault, "overlay: open");
-	if (configure(overlay, mode, parts, fault) == 0) {
-		mounted = fsmount(overlay, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV);
-		if (mounted < 0)
-			fault_set(fault, "overlay: mount");
-		else if (check_writable(mounted, fault))
-			mounted = -1;
-	}
-	close(overlay);
-	return mounted;
+	return mounted < 0 || check_writable(mounted, fault) ? -1 : mounted;
 }
 
 static int scratch_tmpfs(void)

@@ -10,7 +10,8 @@
 /* Bounds of one request: generous for a real sandbox, small enough that a request never allocates. */
 enum {
 	MAX_FRAME = 65536,
-	MAX_LAYERS = 128,
+	/* As many as an overlay takes. */
+	MAX_LAYERS = 500,
 	MAX_CGROUPS = 16,
 	MAX_CGROUP_WRITES = 128,
 	MAX_AGENT_CGROUPS = 16,
