@@ -47,7 +47,7 @@ export { Health, WhoAmI } from "./identity.ts";
 export { NodeList, NodeView, ResourceCountView, ResourceList } from "./nodes.ts";
 export type { Operation } from "./operation.ts";
 export { type BodyOf, OPERATIONS, type OperationName, type QueryOf } from "./operations.ts";
-export { ListenerList, ListenerView, PortWaitQuery, PortWaitReply } from "./ports.ts";
+export { ListenerList, ListenerView, PortTicket, PortTicketRequest, PortWaitQuery, PortWaitReply } from "./ports.ts";
 export { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
 export { OpenSession, RunLine, SessionList, SessionView } from "./sessions.ts";
 export { UsageEvent, UsageQuery, UsageView } from "./usage.ts";

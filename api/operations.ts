@@ -27,7 +27,7 @@ import {
 import { Health, WhoAmI } from "./identity.ts";
 import { NodeList, ResourceList } from "./nodes.ts";
 import { BASE, type Operation } from "./operation.ts";
-import { ListenerList, PortWaitQuery, PortWaitReply } from "./ports.ts";
+import { ListenerList, PortTicket, PortTicketRequest, PortWaitQuery, PortWaitReply } from "./ports.ts";
 import { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
 import { UsageEvent, UsageQuery, UsageView } from "./usage.ts";
 
@@ -234,6 +234,16 @@ export const OPERATIONS = {
     summary: "Answers when somebody listens on the port, or after `waitMs`; nobody is connected to.",
     query: PortWaitQuery,
     reply: PortWaitReply,
+  },
+
+  createPortTicket: {
+    ...BASE,
+    method: "POST",
+    path: `${SANDBOX}/ports/tickets`,
+    summary: "A ticket with which a browser opens a port on a host of its own, once and within a minute.",
+    body: PortTicketRequest,
+    status: 201,
+    reply: PortTicket,
   },
 
   importArtifact: {

@@ -15,6 +15,17 @@ export type ListenerView = Static<typeof ListenerView>;
 /** Who listens in a sandbox. */
 export const ListenerList = closed({ listeners: Type.Array(ListenerView) });
 
+/** Which port to let a browser to. */
+export const PortTicketRequest = closed({ port: Port });
+
+/** Lets a browser to one port: `https://HOST/?dsec-ticket=TICKET` works once. */
+export const PortTicket = closed({
+  host: Type.String({ description: "The host of the port, without the port of the API." }),
+  ticket: Type.String(),
+  expiresAtMs: Type.Number(),
+});
+export type PortTicket = Static<typeof PortTicket>;
+
 /** Which port to wait for, and for how long. */
 export const PortWaitQuery = closed({
   port: Port,

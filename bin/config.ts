@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { CONTAINER_SETTINGS } from "#backends/container/config.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
-import { choice, integer, mebibytes, path, text } from "#core/setting-kinds.ts";
+import { choice, domain, integer, mebibytes, path, text } from "#core/setting-kinds.ts";
 import { defineSettings, type SettingsOf } from "#core/settings.ts";
 import { EDGE_DEFAULTS } from "#edge/config.ts";
 
@@ -22,6 +22,9 @@ const loadNode = defineSettings(
     ...PLACES,
     config: path(undefined, "Config file: JSON with a version and any of these settings."),
     listen: text("127.0.0.1:7433", "Address of the API; port 0 takes a free one."),
+    portDomain: domain(
+      "Domain of hosts {port}-{id}.DOMAIN that lead to ports of sandboxes; *.DOMAIN must lead here. Without one, ports have no hosts.",
+    ),
     nodeApi: choice(["memory", "websocket"], "memory", "How the apiserver talks to the edge of this process."),
     edge: text("local", "Id of this node: 1 to 16 of a-z and 0-9. Part of every sandbox id."),
     maxSandboxes: integer("4000", "Most live sandboxes.", { min: 1, max: 30_000 }),

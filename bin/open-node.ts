@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { pino } from "pino";
 import { openContainerBackend } from "#backends/container/backend.ts";
-import { openControl, SqliteState } from "#control/index.ts";
+import { type ControlConfig, openControl, SqliteState } from "#control/index.ts";
 import { systemClock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
 import { parseEdgeId } from "#core/ids.ts";
@@ -69,12 +69,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   const maker = opened.use(await openArtifactMaker({ store, mounts }, clock));
   const control = opened.use(
     await openControl({
-      config: {
-        ...parseListen(config.listen),
-        version: VERSION,
-        defaultBackend: "container",
-        seed: randomInt(2 ** 31),
-      },
+      config: controlConfig(config),
       state,
       nodes: [{ edge: edgeId, node }],
       maker,
@@ -103,6 +98,16 @@ function parseListen(listen: string): { readonly host: string; readonly port: nu
     throw new SandboxError("InvalidArgument", `--listen: ${JSON.stringify(listen)} is not ADDRESS:PORT`);
   }
   return { host, port };
+}
+
+function controlConfig(config: NodeConfig): ControlConfig {
+  return {
+    ...parseListen(config.listen),
+    version: VERSION,
+    portDomain: config.portDomain,
+    defaultBackend: "container",
+    seed: randomInt(2 ** 31),
+  };
 }
 
 function edgeConfig(config: NodeConfig) {

@@ -11,6 +11,7 @@ import { Iam } from "./iam/iam.ts";
 import { IdempotencyKeys } from "./idempotency.ts";
 import type { Log } from "./log.ts";
 import { seededRandom } from "./placement/random.ts";
+import { PortPasses } from "./port-passes.ts";
 import type { StateStore } from "./state/store.ts";
 import { Watcher } from "./watcher/watcher.ts";
 
@@ -31,6 +32,8 @@ export interface ControlConfig {
   /** 0: one that is free. */
   readonly port: number;
   readonly version: string;
+  /** In lower case. Below it are the hosts `{port}-{id}` of ports; undefined: they have none. */
+  readonly portDomain?: string | undefined;
   /** For creates that name none. */
   readonly defaultBackend: BackendKind;
   /** Starts the sequence of random numbers that spreads sandboxes. */
@@ -67,11 +70,12 @@ export async function openControl({
   const random = seededRandom(config.seed);
   const creator = new Creator({ catalogue, watcher, keys, random, backend: config.defaultBackend });
   const access = new Access(watcher);
-  const { version } = config;
-  const app = apiserver({ access, catalogue, clock, creator, iam, log, maker, watcher, version });
+  const passes = new PortPasses(state, clock);
+  const { version, portDomain } = config;
+  const app = apiserver({ access, catalogue, clock, creator, iam, log, maker, passes, portDomain, watcher, version });
   const rootToken = await iam.bootstrap();
   await Promise.all(nodes.map(({ edge, node }) => watcher.add(edge, node)));
-  const sweeping = sweepAgainAndAgain(keys, clock, log);
+  const sweeping = sweepAgainAndAgain([keys, passes], clock, log);
   const close = async () => {
     sweeping[Symbol.dispose]();
     watcher[Symbol.dispose]();
@@ -97,10 +101,11 @@ function taken(error: unknown, { host, port }: ControlConfig): never {
   );
 }
 
-function sweepAgainAndAgain(keys: IdempotencyKeys, clock: Clock, log: Log): Disposable {
+function sweepAgainAndAgain(kept: readonly (IdempotencyKeys | PortPasses)[], clock: Clock, log: Log): Disposable {
   let timer: Disposable;
   const sweep = () => {
-    keys.sweep().catch((error: unknown) => log.warn({ err: error }, "expired idempotency keys were not swept"));
+    for (const each of kept)
+      each.sweep().catch((error: unknown) => log.warn({ err: error }, "expired records were not swept"));
     timer = clock.after(SWEEP_MS, sweep);
   };
   timer = clock.after(SWEEP_MS, sweep);

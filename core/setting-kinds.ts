@@ -19,6 +19,18 @@ export function path(fallback: string | undefined, help: string): Setting<string
   return { placeholder: "PATH", help, fallback, parse };
 }
 
+/** A DNS name, in lower case. */
+export function domain(help: string): Setting<string | undefined> {
+  const parse = (raw: RawValue) => {
+    const name = asText(raw).toLowerCase();
+    const labels = name.split(".");
+    const good = name.length <= 200 && labels.every((label) => /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(label));
+    if (!good) throw new Error("is not a domain such as ports.example.org");
+    return name;
+  };
+  return { placeholder: "DOMAIN", help, fallback: undefined, parse };
+}
+
 /** A whole number within bounds, both included. */
 export function integer(
   fallback: string,

@@ -1,4 +1,4 @@
-import type { ListenerView } from "#api/index.ts";
+import type { ListenerView, PortTicket } from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
 import { WAIT_MS } from "./command.ts";
 import type { Connection } from "./connection.ts";
@@ -40,6 +40,25 @@ export class Ports {
   /** The URL of a server in the sandbox, for any HTTP client that sends the token as `Authorization: Bearer …`. */
   url(port: number, path = "/"): string {
     return this.#caller.url(`${this.#path}/${port}${path.startsWith("/") ? path : `/${path}`}`);
+  }
+
+  /**
+   * A URL that opens the port in a browser, on a host of its own: it works once and within a minute, and the browser is let in for
+   * half a day. `FailedPrecondition` when the server has no domain for such hosts.
+   */
+  async open(port: number, options: CallOptions = {}): Promise<string> {
+    const call = {
+      ...options,
+      method: "POST",
+      path: `${this.#path}/tickets`,
+      json: { port },
+      repeatable: true,
+    } as const;
+    const { host, ticket } = await this.#caller.json<PortTicket>(call);
+    const url = new URL(this.#caller.url("/"));
+    url.hostname = host;
+    url.searchParams.set("dsec-ticket", ticket);
+    return url.href;
   }
 
   /** A TCP connection to a port. The signal ends the wait for it, not the connection. */

@@ -8,6 +8,7 @@ import type { ArtifactMaker } from "../artifacts.ts";
 import type { Creator } from "../create.ts";
 import type { Iam, Principal } from "../iam/iam.ts";
 import type { Log } from "../log.ts";
+import type { PortPasses } from "../port-passes.ts";
 import type { Watcher } from "../watcher/watcher.ts";
 import type { CallScope } from "./scope.ts";
 
@@ -20,6 +21,9 @@ export interface Services {
   readonly iam: Iam;
   readonly log: Log;
   readonly maker: ArtifactMaker;
+  readonly passes: PortPasses;
+  /** Below it are the hosts `{port}-{id}` of ports; undefined: they have none. */
+  readonly portDomain: string | undefined;
   readonly watcher: Watcher;
   readonly version: string;
 }

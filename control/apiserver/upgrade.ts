@@ -13,6 +13,8 @@ const TOKEN_PROTOCOL = "dsec.bearer.";
 export interface UpgradeRoute {
   /** Whether the request is of this kind. Requests that no route claims are answered as if they asked for no upgrade. */
   claims(request: IncomingMessage): boolean;
+  /** Who asks, where more than a token may say it. Rejects with `Unauthenticated`. */
+  authenticate?(request: IncomingMessage): Promise<Principal>;
   /**
    * Takes the connection over. Rejects with a `SandboxError` before anything was sent: then it becomes the HTTP reply, as of
    * every call. What goes wrong later is the route's to tell in its own form.
@@ -72,9 +74,10 @@ export class Upgrades {
       left.abort(new SandboxError("Cancelled", "the client left"));
     });
     try {
-      const principal = await this.#services.iam.authenticate(authorizationOf(request));
       const route = this.#routes.find((each) => each.claims(request));
       if (route === undefined) throw new Error("an upgrade that nobody claims");
+      const principal = await (route.authenticate?.(request) ??
+        this.#services.iam.authenticate(authorizationOf(request)));
       await route.take({ principal, request, socket, head, signal: left.signal });
     } catch (error) {
       this.#refuse(error, request, socket);
@@ -91,7 +94,7 @@ export class Upgrades {
 }
 
 /** The header, or what stands for it among the subprotocols that the client offers. */
-function authorizationOf({ headers }: IncomingMessage): string | undefined {
+export function authorizationOf({ headers }: IncomingMessage): string | undefined {
   if (headers.authorization !== undefined) return headers.authorization;
   const offered = (headers["sec-websocket-protocol"] ?? "").split(",").map((name) => name.trim());
   const token = offered.find((name) => name.startsWith(TOKEN_PROTOCOL))?.slice(TOKEN_PROTOCOL.length);

@@ -9,6 +9,7 @@ import type {
   FileView,
   FileWrittenView,
   NodeList,
+  PortTicket,
   SandboxList,
   SandboxView,
 } from "#api/index.ts";
@@ -59,6 +60,7 @@ export type AnyReply = ErrorBody &
   Omit<FileView & FileWrittenView, "name"> &
   ArtifactView &
   ArtifactList &
+  PortTicket &
   NodeList & { readonly offset: number; readonly openapi: string } & {
     readonly paths: Readonly<Record<string, Readonly<Record<string, { readonly operationId: string }>>>>;
     readonly components: { readonly schemas: Readonly<Record<string, unknown>> };
@@ -66,7 +68,7 @@ export type AnyReply = ErrorBody &
 
 /** Starts a rig; more nodes and another store of state on demand. */
 export async function rig(
-  options: { readonly nodes?: readonly TestNode[]; readonly state?: StateStore } = {},
+  options: { readonly nodes?: readonly TestNode[]; readonly state?: StateStore; readonly portDomain?: string } = {},
 ): Promise<Rig> {
   const nodes = options.nodes ?? [new TestNode("n1")];
   const [node] = nodes;
@@ -74,7 +76,14 @@ export async function rig(
   const state = options.state ?? new MemoryState();
   const maker = new TestMaker();
   const control = await openControl({
-    config: { host: "127.0.0.1", port: 0, version: "test", defaultBackend: "container", seed: 1 },
+    config: {
+      host: "127.0.0.1",
+      port: 0,
+      version: "test",
+      defaultBackend: "container",
+      seed: 1,
+      portDomain: options.portDomain,
+    },
     state,
     nodes: nodes.map((each) => ({ edge: each.edge, node: each })),
     maker,

@@ -12,6 +12,7 @@ import { installProgram, output } from "../support/sandbox.ts";
 import type { ContractBackend } from "./backend.ts";
 
 const MIB = 1024 * 1024;
+const DOMAIN = "ports.test";
 const PORTS = { echo: 7, http: 80, sink: 9 } as const;
 
 /** Servers in a sandbox are reached over HTTP, WebSocket and plain connections. */
@@ -20,7 +21,7 @@ export function portsContract(backend: ContractBackend): void {
     let node: TestNode;
     let sandbox: Sandbox;
     before(async () => {
-      node = await backend.startNode();
+      node = await backend.startNode({ words: [`--port-domain=${DOMAIN}`] });
       sandbox = await backend.create(node, { resources: { memoryMiB: 256, pids: 2048 } });
       await installProgram(sandbox, join(import.meta.dirname, "testdata/server.c"), "/tmp/server");
       for (const [kind, port] of Object.entries(PORTS)) {
@@ -71,6 +72,25 @@ function overHttp(of: () => { readonly node: TestNode; readonly sandbox: Sandbox
     assert.ok(!text.includes(node.token));
     assert.match(text, /authorization: Bearer own\r\n/);
     assert.match(text, /x-forwarded-for: 127\.0\.0\.1\r\n/);
+  });
+
+  test("a port has a host of its own, which a link opens once", async () => {
+    const { node, sandbox } = of();
+    const link = new URL(await sandbox.ports.open(PORTS.http));
+    assert.equal(link.hostname, `${PORTS.http}-${sandbox.id}.${DOMAIN}`);
+    const ask = async (path: string, headers: http.OutgoingHttpHeaders) => {
+      const request = http.get(node.url + path, { headers: { host: link.host, ...headers }, agent: false });
+      return ((await once(request, "response")) as [http.IncomingMessage])[0];
+    };
+    const entered = await ask(link.pathname + link.search, {});
+    assert.deepEqual([entered.statusCode, entered.headers.location], [303, "/"]);
+    const cookie = entered.headers["set-cookie"]?.[0]?.split(";")[0] ?? "";
+    const head = await textOf(await ask("/head", { cookie }));
+    assert.match(head, new RegExp(`host: ${link.host}`));
+    assert.ok(!head.includes(cookie));
+    for (const each of [await ask(link.pathname + link.search, {}), await ask("/head", {})]) {
+      assert.equal(each.resume().statusCode, 401);
+    }
   });
 
   test("100 MB come down whole", async () => {

@@ -4,31 +4,40 @@ import { failureOf } from "../failure.ts";
 import type { Services } from "../handler.ts";
 import { linger } from "../linger.ts";
 import { CallScope } from "../scope.ts";
-import { checkPort, type PortAddress, pathAddress } from "./address.ts";
+import { checkPort, type PortAddress, portAddress } from "./address.ts";
+import { callerOf, enter } from "./door.ts";
 import { beginExchange, type Exchange, outcomeOf, passInterim, passResponse, sendBody } from "./exchange.ts";
 import { openPortStream, type PortTarget } from "./port-stream.ts";
 
+type PortServices = Pick<Services, "access" | "iam" | "log" | "passes" | "portDomain">;
+
 /** HTTP requests for servers in sandboxes. */
 export class PortCalls {
-  readonly #services: Pick<Services, "access" | "iam" | "log">;
+  readonly #services: PortServices;
 
-  constructor(services: Pick<Services, "access" | "iam" | "log">) {
+  constructor(services: PortServices) {
     this.#services = services;
   }
 
   /** Whether the request is for a port. */
-  claims({ url = "" }: IncomingMessage): boolean {
-    return pathAddress(url) !== undefined;
+  claims(request: IncomingMessage): boolean {
+    return portAddress(request, this.#services.portDomain) !== undefined;
   }
 
   /** Serves a request that was claimed. Never rejects. */
   async serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     try {
-      const address = pathAddress(request.url ?? "");
+      const address = portAddress(request, this.#services.portDomain);
       if (address === undefined) throw new Error("a request that was not claimed");
       // Without a limit unless the client sets one: then it counts from the last progress.
       const scope = new CallScope(request, response, undefined);
-      const principal = await this.#services.iam.authenticate(request.headers.authorization);
+      const entry = await enter(this.#services, request, address);
+      if (entry !== undefined) {
+        response.writeHead(303, { location: entry.location, "set-cookie": entry.cookie, "cache-control": "no-store" });
+        response.end();
+        return;
+      }
+      const principal = await callerOf(this.#services, request, address);
       const target = await reachPort(this.#services, principal, address, scope.signal);
       const stream = await openPortStream(target, scope.signal);
       await pass({ request, address, stream, signal: scope.signal, progress: () => scope.progress() }, response);

@@ -104,7 +104,7 @@ export function passResponse(
   try {
     // What follows an agreement to leave HTTP is no answer, and the client has not asked for it.
     if (incoming.statusCode === 101) throw new Error("an agreement that nobody asked for");
-    response.writeHead(incoming.statusCode ?? 502, incoming.statusMessage, responseHeaders(incoming));
+    response.writeHead(incoming.statusCode ?? 502, incoming.statusMessage, responseHeaders(incoming, exchange.address));
   } catch (error) {
     stream.destroy();
     throw failed(error);

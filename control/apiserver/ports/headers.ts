@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import type { PortAddress } from "./address.ts";
+import { hostOnly, withoutPass } from "./cookies.ts";
 
 /** Name and value in turns, as Node has them. */
 export type RawHeaders = readonly string[];
@@ -19,8 +20,10 @@ const OF_CONNECTION = new Set([
 
 /** What a client could say of itself and only this server knows. */
 const FORWARDED = /^(?:forwarded|x-forwarded-.*|x-real-ip)$/;
-/** The server in the sandbox sees the name under which it was called, but not whose token called it. */
-const OF_PLATFORM = new Set(["authorization", "cookie", "host", "dsec-timeout-ms", "dsec-forward-authorization"]);
+/** What is said to the platform. */
+const OF_PLATFORM = new Set(["dsec-timeout-ms", "dsec-forward-authorization"]);
+/** A token of the platform, wherever it stands. */
+const TOKEN = /^bearer +dsec_/i;
 
 /**
  * What a page of a sandbox could do to the origin of the API, which it shares with every other sandbox: leave cookies, forget those
@@ -45,35 +48,51 @@ const SANDBOXED = "sandbox allow-downloads allow-forms allow-modals allow-popups
  */
 export function requestHeaders(request: IncomingMessage, address: PortAddress, upgrade: boolean): string[] {
   const named = listedIn(request.headers.connection);
-  const headers = ["host", `localhost:${address.port}`];
+  const headers = ["host", address.form === "path" ? `localhost:${address.port}` : (request.headers.host ?? "")];
   for (const [name, value] of pairs(request.rawHeaders)) {
     const key = name.toLowerCase();
     if (key === "dsec-forward-authorization") headers.push("authorization", value);
     if (OF_CONNECTION.has(key) || OF_PLATFORM.has(key) || FORWARDED.test(key)) continue;
     // Who listed these as of the connection would have the body read in another way than it is sent.
     if (named.has(key) && key !== "content-length" && key !== "trailer") continue;
-    if (key !== "sec-websocket-protocol") headers.push(name, value);
-    else if (withoutToken(value) !== "") headers.push(name, withoutToken(value));
+    const own = ownValue(key, value, address.form);
+    if (own !== undefined) headers.push(name, own);
   }
   headers.push("x-forwarded-for", request.socket.remoteAddress ?? "unknown");
   headers.push("x-forwarded-host", request.headers.host ?? "", "x-forwarded-proto", protocolOf(request));
-  headers.push("x-forwarded-prefix", address.prefix);
+  if (address.prefix !== "") headers.push("x-forwarded-prefix", address.prefix);
   if (upgrade) headers.push("connection", "Upgrade", "upgrade", request.headers.upgrade ?? "");
   else headers.push("connection", "close", ...framing(request));
   return headers;
 }
 
+/** What of a header is the application's; undefined: nothing. The origin of the API has no cookies of applications. */
+function ownValue(key: string, value: string, form: PortAddress["form"]): string | undefined {
+  switch (key) {
+    case "host":
+      return undefined;
+    case "authorization":
+      return form === "path" || TOKEN.test(value) ? undefined : value;
+    case "cookie":
+      return form === "path" ? undefined : withoutPass(value);
+    case "sec-websocket-protocol":
+      return withoutToken(value) || undefined;
+    default:
+      return value;
+  }
+}
+
 /** The headers of an answer for the client. */
-export function responseHeaders(response: IncomingMessage): string[] {
+export function responseHeaders(response: IncomingMessage, { form }: PortAddress): string[] {
   const named = listedIn(response.headers.connection);
   const headers: string[] = [];
   for (const [name, value] of pairs(response.rawHeaders)) {
     const key = name.toLowerCase();
-    if (OF_CONNECTION.has(key) || OF_ORIGIN.has(key) || key.startsWith("dsec-")) continue;
+    if (OF_CONNECTION.has(key) || key.startsWith("dsec-") || (form === "path" && OF_ORIGIN.has(key))) continue;
     if (named.has(key) && key !== "content-length" && key !== "trailer") continue;
-    headers.push(name, value);
+    headers.push(name, key === "set-cookie" ? hostOnly(value) : value);
   }
-  headers.push("content-security-policy", SANDBOXED);
+  if (form === "path") headers.push("content-security-policy", SANDBOXED);
   return headers;
 }
 

@@ -4,20 +4,26 @@ import type { Duplex } from "node:stream";
 import { SandboxError } from "#core/errors.ts";
 import type { Services } from "../handler.ts";
 import type { UpgradeCall, UpgradeRoute } from "../upgrade.ts";
-import { type PortAddress, pathAddress } from "./address.ts";
+import { type PortAddress, portAddress } from "./address.ts";
 import { reachPort } from "./calls.ts";
+import { callerOf } from "./door.ts";
 import { beginExchange, type Exchange, outcomeOf, passResponse } from "./exchange.ts";
 import { pairs, responseHeaders } from "./headers.ts";
 import { openPortStream } from "./port-stream.ts";
 
 /** Connections that leave HTTP: to a server in a sandbox that agrees to it (a WebSocket, say), or at once, as raw TCP. */
-export function portRoute(services: Pick<Services, "access">): UpgradeRoute {
+export function portRoute(services: Pick<Services, "access" | "iam" | "passes" | "portDomain">): UpgradeRoute {
+  const addressOf = (request: IncomingMessage): PortAddress => {
+    const address = portAddress(request, services.portDomain);
+    if (address === undefined) throw new Error("a request that was not claimed");
+    return address;
+  };
   return {
-    claims: ({ url = "" }) => pathAddress(url) !== undefined,
+    claims: (request) => portAddress(request, services.portDomain) !== undefined,
+    authenticate: (request) => callerOf(services, request, addressOf(request)),
     async take(call) {
       const { request, socket, signal } = call;
-      const address = pathAddress(request.url ?? "");
-      if (address === undefined) throw new Error("a request that was not claimed");
+      const address = addressOf(request);
       if (hasBody(request)) {
         throw new SandboxError("InvalidArgument", "a request with a body cannot leave HTTP", {
           hint: "send no Upgrade",
@@ -35,8 +41,8 @@ export function portRoute(services: Pick<Services, "access">): UpgradeRoute {
 }
 
 /** `Upgrade: tcp` on the port itself, without a path for a server, opens a plain connection. */
-function isRaw({ headers, url }: IncomingMessage, { prefix }: PortAddress): boolean {
-  return headers.upgrade?.toLowerCase() === "tcp" && url === prefix;
+function isRaw({ headers, url }: IncomingMessage, { form, prefix }: PortAddress): boolean {
+  return headers.upgrade?.toLowerCase() === "tcp" && form === "path" && url === prefix;
 }
 
 function hasBody({ headers }: IncomingMessage): boolean {
@@ -52,7 +58,7 @@ async function shake(call: UpgradeCall, exchange: Exchange): Promise<void> {
   const answer = await outcome;
   const { incoming } = answer;
   if (answer.type === "upgrade") {
-    socket.write(agreement(incoming));
+    socket.write(agreement(incoming, exchange.address));
     join(call, exchange.stream, head, answer.head);
     return;
   }
@@ -64,8 +70,8 @@ async function shake(call: UpgradeCall, exchange: Exchange): Promise<void> {
   socket.end();
 }
 
-function agreement(incoming: IncomingMessage): string {
-  const lines = [...pairs(responseHeaders(incoming))].map(([name, value]) => `${name}: ${value}\r\n`);
+function agreement(incoming: IncomingMessage, address: PortAddress): string {
+  const lines = [...pairs(responseHeaders(incoming, address))].map(([name, value]) => `${name}: ${value}\r\n`);
   const upgrade = incoming.headers.upgrade ?? "";
   return `HTTP/1.1 101 ${STATUS_CODES[101]}\r\nConnection: Upgrade\r\nUpgrade: ${upgrade}\r\n${lines.join("")}\r\n`;
 }
