@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "calls.h"
 #include "files.h"
 #include "program.h"
 #include "session.h"
@@ -66,7 +67,7 @@ static int arrange(const struct spawn *spawn, bool terminal) {
 	for (int i = 0; i < count; i++) {
 		if (dup3(moved[i], REPORT + i, O_CLOEXEC) < 0) return errno;
 	}
-	return close_range((unsigned)(REPORT + count), ~0u, 0) != 0 ? errno : 0;
+	return close_from(REPORT + count) != 0 ? errno : 0;
 }
 
 /*
@@ -86,7 +87,7 @@ static int apply_rlimits(const struct options *options) {
 	if (setrlimit(RLIMIT_NOFILE, &options->nofile) != 0) return errno;
 	for (int i = 0; i < options->rlimits; i++) {
 		const struct rlimit_setting *setting = &options->rlimit[i];
-		if (setrlimit((__rlimit_resource_t)setting->resource, &setting->value) != 0) return errno;
+		if (setrlimit(setting->resource, &setting->value) != 0) return errno;
 	}
 	return 0;
 }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "calls.h"
 #include "files.h"
 #include "user.h"
 
@@ -43,5 +44,5 @@ int files_move(const struct start *start) {
 	int error = parents(start, start->target);
 	if (error != 0) return error;
 	unsigned flags = start->keep ? RENAME_NOREPLACE : 0;
-	return renameat2(AT_FDCWD, start->path, AT_FDCWD, start->target, flags) != 0 ? errno : 0;
+	return rename_with(start->path, start->target, flags) != 0 ? errno : 0;
 }

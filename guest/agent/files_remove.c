@@ -80,7 +80,7 @@ static int sweep(struct removal *removal) {
 	static char buffer[PIECE] __attribute__((aligned(8)));
 	int fd = removal->levels[removal->depth - 1].fd;
 	for (;;) {
-		ssize_t got = getdents64(fd, buffer, sizeof buffer);
+		ssize_t got = getdents64(fd, (void *)buffer, sizeof buffer);
 		if (got <= 0) return got == 0 ? 0 : errno;
 		for (ssize_t at = 0; at < got;) {
 			const struct dirent64 *entry = (const struct dirent64 *)(buffer + at);

@@ -69,7 +69,7 @@ static const struct dirent64 *next(int fd) {
 	errno = 0;
 	if (state.at == state.held) {
 		state.at = 0;
-		state.held = getdents64(fd, state.entries, sizeof state.entries);
+		state.held = getdents64(fd, (void *)state.entries, sizeof state.entries);
 		if (state.held <= 0) {
 			state.held = 0;
 			return NULL;

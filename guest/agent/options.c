@@ -58,7 +58,7 @@ static bool take_processors(const char *text, cpu_set_t *processors) {
 		if (!take_amount(&text, &first)) return false;
 		last = first;
 		if (*text == '-' && (text++, !take_amount(&text, &last))) return false;
-		if (first > last || last >= CPU_SETSIZE) return false;
+		if (first > last || last >= 8 * sizeof *processors) return false;
 		for (rlim_t at = first; at <= last; at++) CPU_SET(at, processors);
 		if (*text == 0) return true;
 		if (*text++ != ',') return false;

@@ -22,6 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "calls.h"
 #include "program.h"
 #include "session.h"
 #include "spawner.h"
@@ -93,7 +94,7 @@ static _Noreturn void become_shell(const struct start *start, const struct ident
 	snprintf(path, sizeof path, "/proc/%d/fd/%d", parent, AT_SCRIPT);
 	char ready;
 	if (read(go, &ready, 1) != 1) _exit(127);
-	execveat(RUNNER_SHELL, "", argv, environment, AT_EMPTY_PATH);
+	execute(RUNNER_SHELL, argv, environment);
 	fail(report, errno);
 }
 
@@ -108,7 +109,7 @@ static void tell_shell(const struct runner *runner, const char *script, int leng
 	(void)ignored;
 }
 
-static void close_line(void) { close_range(AT_LINE, AT_LINE + LINE_ENDS - 1, 0); }
+static void close_line(void) { close_between(AT_LINE, AT_LINE + LINE_ENDS - 1); }
 
 /* No input: the null device, or an empty file where the sandbox has something else under its name. */
 static int empty_input(void) {
@@ -217,7 +218,7 @@ _Noreturn void runner_main(const struct start *start, const struct identity *ide
 	 */
 	static const char prologue[] =
 		"set +p; BASH_ARGV0=bash; shopt -s execfail\n"
-		"trap '[[ ${#BASH_SOURCE[@]} -gt 1 && ${BASH_SOURCE[0]} != */fd/19 ]] && builtin return 130' RTMIN+" TEXT(GIVE_UP) "\n";
+		"trap '[[ ${#BASH_SOURCE[@]} -gt 1 && ${BASH_SOURCE[0]} != */fd/19 ]] && builtin return 130' " TEXT(GIVE_UP) "\n";
 	struct runner runner = {0};
 	int go[2];
 	prctl(PR_SET_NAME, "dsec-session");

@@ -79,7 +79,7 @@ bool session_has_shell(const struct agent *agent, const struct session *session)
 }
 
 void session_give_up(const struct agent *agent, const struct session *session) {
-	session_signal_shell(session, session_has_shell(agent, session) ? SIGRTMIN + GIVE_UP : SIGKILL);
+	session_signal_shell(session, session_has_shell(agent, session) ? GIVE_UP : SIGKILL);
 }
 
 static void heard(struct agent *agent, struct session *session, const struct runner_message *message) {

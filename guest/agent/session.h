@@ -45,8 +45,11 @@ struct session {
 
 void session_signal_shell(const struct session *session, int signal);
 
-/* Makes the shell return from the line that it runs, as soon as no process holds it: a real-time signal, counted from SIGRTMIN. */
-#define GIVE_UP 7
+/*
+ * Makes the shell return from the line that it runs, as soon as no process holds it: a real-time signal, by its number,
+ * because C libraries count them from different ones.
+ */
+#define GIVE_UP 41
 void session_give_up(const struct agent *agent, const struct session *session);
 /* False: a line has put another program in its place. */
 bool session_has_shell(const struct agent *agent, const struct session *session);

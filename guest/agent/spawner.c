@@ -11,6 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "calls.h"
+
 #define SOCKET 3
 
 /* Whole pages, so that it can be wiped without touching it. */
@@ -117,7 +119,7 @@ void spawner_main(const struct options *options, int socket) {
 		_exit(1);
 	}
 	if (listener >= 0 && !tell_listener(socket, listener)) _exit(1);
-	if (dup2(socket, SOCKET) != SOCKET || close_range(SOCKET + 1, ~0u, 0) != 0) _exit(1);
+	if (dup2(socket, SOCKET) != SOCKET || close_from(SOCKET + 1) != 0) _exit(1);
 	serve(options);
 	_exit(0);
 }
