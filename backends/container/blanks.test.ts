@@ -115,7 +115,7 @@ describe("blanks of a node", () => {
 function waiting(rig: ContainerRig): ReadonlySet<number> {
   const launchers = childrenOf(process.pid).filter((pid) => commandOf(pid).includes(rig.options.binaries.cradle));
   return new Set(
-    launchers.flatMap(childrenOf).filter((pid) => commandOf(pid) === "dsec-agent\0--blank\0" && !hasRoot(pid)),
+    launchers.flatMap(childrenOf).filter((pid) => commandOf(pid).startsWith("dsec-agent\0--blank\0") && !hasRoot(pid)),
   );
 }
 

@@ -5,12 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/seccomp.h>
+/* The kernel's, which the caller has room for: that of a C library may be larger. */
+#include <linux/sysinfo.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "agent.h"
