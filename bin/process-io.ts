@@ -1,4 +1,5 @@
-import type { Io } from "#cli/io.ts";
+import { ReadStream, WriteStream } from "node:tty";
+import type { Io, LocalTerminal } from "#cli/io.ts";
 
 /** This process's own streams and signals. */
 export function processIo(): Io {
@@ -12,9 +13,34 @@ export function processIo(): Io {
     get stderr() {
       return process.stderr;
     },
+    get terminal() {
+      const { stdin, stdout } = process;
+      return stdin instanceof ReadStream && stdout instanceof WriteStream ? terminalOf(stdin, stdout) : undefined;
+    },
     onSignal(name, action) {
       process.on(name, action);
       return { [Symbol.dispose]: () => process.off(name, action) };
+    },
+  };
+}
+
+function terminalOf(stdin: ReadStream, stdout: WriteStream): LocalTerminal {
+  return {
+    kind: process.env.TERM,
+    size: () => ({ rows: stdout.rows, cols: stdout.columns }),
+    onResize(action) {
+      stdout.on("resize", action);
+      return { [Symbol.dispose]: () => stdout.off("resize", action) };
+    },
+    raw() {
+      const restore = () => {
+        process.off("exit", restore);
+        stdin.setRawMode(false);
+      };
+      // A fault that ends the process must not leave a terminal that shows nothing.
+      process.on("exit", restore);
+      stdin.setRawMode(true);
+      return { [Symbol.dispose]: restore };
     },
   };
 }

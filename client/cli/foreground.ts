@@ -1,4 +1,4 @@
-import type { CommandLine, Result, Sandbox, StartOptions } from "#sdk";
+import type { Command, CommandLine, Result, Sandbox, StartOptions } from "#sdk";
 import { attach } from "./attach.ts";
 import { exitStatusOf, noteOn } from "./exit-status.ts";
 import type { Interrupts } from "./interrupts.ts";
@@ -13,8 +13,13 @@ export async function foreground(
   options: StartOptions & { readonly interrupts: Interrupts },
 ): Promise<number> {
   const { interrupts, ...start } = options;
+  const command = await sandbox.start(line, { ...start, stdin: "pipe", signal: interrupts.signal });
+  return await seeThrough(context, command, interrupts);
+}
+
+/** Stays attached to a command that was started with input until it has ended; the exit status for its end. */
+export async function seeThrough(context: CliContext, command: Command, interrupts: Interrupts): Promise<number> {
   const { signal } = interrupts;
-  const command = await sandbox.start(line, { ...start, stdin: "pipe", signal });
   interrupts.forward = (name) => command.signal(name);
   try {
     if (context.json) {

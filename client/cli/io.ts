@@ -16,8 +16,21 @@ export interface Io {
   readonly stdin: Readable;
   readonly stdout: Writable;
   readonly stderr: Writable;
+  /** The terminal that stdin and stdout are; undefined unless both are one. */
+  readonly terminal: LocalTerminal | undefined;
   /** Calls back on each arrival of the signal until disposed. */
   onSignal(name: NodeJS.Signals, action: () => void): Disposable;
+}
+
+/** The terminal of the person who called. */
+export interface LocalTerminal {
+  /** What kind it is, as TERM says. */
+  readonly kind: string | undefined;
+  size(): { readonly rows: number; readonly cols: number };
+  /** Calls back with each new size until disposed. */
+  onResize(action: () => void): Disposable;
+  /** Every key comes as it is typed, Ctrl-C too, until disposed or the process ends, however it does. */
+  raw(): Disposable;
 }
 
 /** Text for people or JSON for programs, whichever was asked for. */

@@ -91,6 +91,12 @@ function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finis
       if (options.count === undefined) finish(await (await import("./commands/create.ts")).create(context, options));
       else finish(await (await import("./commands/create-many.ts")).createMany(context, options));
     });
+  addExec(program, parts, finish);
+  addCommandCommands(program, parts, finish);
+  addLookingCommands(program, parts, finish);
+}
+
+function addExec(program: Command, parts: ProgramParts, finish: Finish): void {
   subcommand(program, "exec", "run a command in a sandbox")
     .argument("<id>", "sandbox; none with --label")
     .argument("[command...]", "program and arguments")
@@ -98,6 +104,8 @@ function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finis
     .option("--concurrency <number>", "how many at a time, with --label", whole("--concurrency"))
     .option("--shell", "the words are a line for the sandbox's /bin/sh")
     .option("-d, --detach", "print the command's id and leave it running")
+    .option("-t, --tty", "run it on a terminal of your terminal's size")
+    .option("-i, --interactive", "type into it, with --tty; Ctrl-P Ctrl-Q leaves it running")
     .option("-e, --env <name=value>", "environment (may be given again)", pair("--env"))
     .option("-u, --user <user[:group]>", "who it runs as")
     .option("-w, --workdir <path>", "where it starts")
@@ -108,10 +116,12 @@ function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finis
     .action(async (id: string, words: string[], options, command: Command) => {
       const context = contextOf(parts, command);
       if (options.label !== undefined) {
+        if (options.tty === true) throw new CliError("InvalidArgument", "--tty is for one sandbox, not for a label");
         finish(await (await import("./commands/exec-many.ts")).execMany(context, [id, ...words], options));
         return;
       }
       needs(options, "concurrency", "label");
+      if (options.tty === undefined) needs(options, "interactive", "tty");
       const { exec } = await import("./commands/exec.ts");
       const [first = ""] = words;
       if (first.startsWith("-") && first !== "--") {
@@ -124,8 +134,6 @@ function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finis
       if (line.length === 0) throw new CliError("InvalidArgument", "a command is missing", { hint: "dsec --help" });
       finish(await exec(context, id, line, options));
     });
-  addCommandCommands(program, parts, finish);
-  addLookingCommands(program, parts, finish);
 }
 
 /** Refuses an option that means nothing without another one, which is absent. */
@@ -150,12 +158,50 @@ function addCommandCommands(program: Command, parts: ProgramParts, finish: Finis
       const { signal } = await import("./commands/signal.ts");
       finish(await signal(contextOf(parts, command), id, commandId, name));
     });
+  subcommand(program, "attach", "join a command that runs, with what it has written so far")
+    .argument("<id>", "sandbox")
+    .argument("[command]", "command id; the last one unless given")
+    .option("--no-input", "only look: whoever types into it goes on")
+    .action(async (id: string, commandId: string | undefined, options, command: Command) => {
+      const { attach } = await import("./commands/attach.ts");
+      finish(await attach(contextOf(parts, command), id, commandId, options));
+    });
+  addSessionCommands(program, parts, finish);
   subcommand(program, "wait", "wait for the end of a command; its exit status becomes ours")
     .argument("<id>", "sandbox")
     .argument("<command>", "command id")
     .action(async (id: string, commandId: string, _options, command: Command) => {
       const { wait } = await import("./commands/wait.ts");
       finish(await wait(contextOf(parts, command), id, commandId));
+    });
+}
+
+function addSessionCommands(program: Command, parts: ProgramParts, finish: Finish): void {
+  const session = program.command("session").description("persistent shells in a sandbox");
+  subcommand(session, "run", "run a line in a session, which is opened when it is not there")
+    .argument("<id>", "sandbox")
+    .argument("<name>", "session")
+    .argument("<line...>", "a line for its shell")
+    .option("--time-limit <time>", "kill what the line started after so long", timeMs("--time-limit"))
+    .usage("[options] <id> <name> -- <line>")
+    .passThroughOptions()
+    .action(async (id: string, name: string, words: string[], options, command: Command) => {
+      const { runLine } = await import("./commands/session.ts");
+      const line = words[0] === "--" ? words.slice(1) : words;
+      finish(await runLine(contextOf(parts, command), id, name, line, options));
+    });
+  subcommand(session, "ls", "list the sessions of a sandbox")
+    .argument("<id>", "sandbox")
+    .action(async (id: string, _options, command: Command) => {
+      const { listSessions } = await import("./commands/session.ts");
+      finish(await listSessions(contextOf(parts, command), id));
+    });
+  subcommand(session, "rm", "end sessions, with everything that they started")
+    .argument("<id>", "sandbox")
+    .argument("<name...>", "sessions")
+    .action(async (id: string, names: string[], _options, command: Command) => {
+      const { removeSessions } = await import("./commands/session.ts");
+      finish(await removeSessions(contextOf(parts, command), id, names));
     });
 }
 
@@ -185,6 +231,7 @@ function addLookingCommands(program: Command, parts: ProgramParts, finish: Finis
     .argument("<id>", "sandbox")
     .argument("[command]", "command id; the last one unless given")
     .option("-f, --follow", "go on until it has ended")
+    .option("--since-offset <bytes>", "leave out so many bytes of each stream", whole("--since-offset"))
     .action(async (id: string, commandId: string | undefined, options, command: Command) => {
       const { logs } = await import("./commands/logs.ts");
       finish(await logs(contextOf(parts, command), id, commandId, options));

@@ -6,6 +6,8 @@ import { type CliContext, writeTo } from "../io.ts";
 /** Options of `logs`. */
 export interface LogsOptions {
   readonly follow?: boolean;
+  /** Of both streams: what comes before it is left out. */
+  readonly sinceOffset?: number;
 }
 
 /** What a command wrote, its stdout to ours, its stderr to ours; the last command unless one is named. */
@@ -21,10 +23,10 @@ export async function logs(
   if (last === undefined) throw new CliError("NotFound", `nothing has run in ${id}`);
   const command = sandbox.command(last);
   const { stdout, stderr } = context.io;
-  const follow = options.follow === true;
+  const reading = { follow: options.follow === true, offset: options.sinceOffset ?? 0 };
   await Promise.all([
-    copy(command, "stdout", stdout, context, follow),
-    copy(command, "stderr", stderr, context, follow),
+    copy(command, "stdout", stdout, context, reading),
+    copy(command, "stderr", stderr, context, reading),
   ]);
   return 0;
 }
@@ -34,10 +36,10 @@ async function copy(
   stream: "stdout" | "stderr",
   sink: Writable,
   context: CliContext,
-  follow: boolean,
+  reading: { readonly follow: boolean; readonly offset: number },
 ): Promise<void> {
-  let expected = 0;
-  for await (const { offset, bytes } of command.output(stream, { follow })) {
+  let expected = reading.offset;
+  for await (const { offset, bytes } of command.output(stream, reading)) {
     if (offset > expected) context.io.stderr.write(`dsec: ${offset - expected} bytes of ${stream} were not kept\n`);
     expected = offset + bytes.byteLength;
     if (!(await writeTo(sink, bytes))) return;
