@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { Cgroups } from "#host/cgroup/cgroups.ts";
 import { signalProcess } from "#host/sys/pidfd.ts";
-import { processStartTicks } from "#host/sys/process.ts";
+import { processName, processStartTicks } from "#host/sys/process.ts";
 import { type AgentProcess, isAlive } from "./handle.ts";
 
 const SIGKILL = 9;
@@ -42,7 +42,7 @@ export function findAgents(cgroups: Cgroups): ReadonlyMap<string, readonly Agent
 export async function awaitEarlierLauncher(cgroups: Cgroups): Promise<void> {
   const giveUpAtMs = performance.now() + LAUNCHER_DEADLINE_MS;
   for (let pauseMs = 1; ; pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
-    const left = cgroups.agentPids().filter((pid) => !isAgent(pid) && processStartTicks(pid) !== undefined);
+    const left = cgroups.agentPids().filter((pid) => isLauncher(pid) && processStartTicks(pid) !== undefined);
     if (left.length === 0) return;
     if (performance.now() > giveUpAtMs) {
       throw new SandboxError("Unavailable", `the launcher of an earlier node does not end: ${left.join(", ")}`, {
@@ -63,8 +63,9 @@ export async function endAgent(agent: AgentProcess): Promise<void> {
   }
 }
 
-function isAgent(pid: number): boolean {
-  return sandboxOf(pid) !== undefined;
+/** What is with the agents and is none, nor the server of what sandboxes see, which outlives nodes as they do. */
+function isLauncher(pid: number): boolean {
+  return sandboxOf(pid) === undefined && processName(pid) !== "dsec-view";
 }
 
 /** The sandbox of an agent; `undefined` for a process that is none (the launcher), or gone. */

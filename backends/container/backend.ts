@@ -99,6 +99,7 @@ function viewOptions({ binaries, edge, runDir, log }: ContainerOptions, cgroups:
     sandboxesDir: runDirs.root,
     node: edge,
     trees: cgroups.trees,
+    cgroups: cgroups.agentDirs,
     isInUse: () => runDirs.list().size > 0,
     log,
   };

@@ -22,6 +22,12 @@ export function bootTicks(): number {
   return Math.round(uptime() * TICKS_PER_S);
 }
 
+/** What the kernel calls it, 15 bytes of its program's name; `undefined` when it is gone. */
+export function processName(pid: number): string | undefined {
+  const stat = readStat(pid);
+  return stat?.slice(stat.indexOf("(") + 1, stat.lastIndexOf(")"));
+}
+
 function readStat(pid: number): string | undefined {
   try {
     return readFileSync(`/proc/${pid}/stat`, "latin1");

@@ -42,6 +42,7 @@ for (const binary of ["dsec-view", "dsec-view-asan"]) {
         sandboxesDir: join(root, "sandboxes"),
         node,
         trees: cgroups.trees,
+        cgroups: cgroups.agentDirs,
         isInUse: () => isInUse,
         log: (line) => said.push(line),
       });
@@ -73,6 +74,10 @@ for (const binary of ["dsec-view", "dsec-view-asan"]) {
       assert.match(await read("cat meminfo"), /^MemTotal: +24576 kB\nMemFree: /);
       assert.equal(await read("cat online"), "0\n");
       assert.throws(() => readFileSync(join(view.path, "meminfo")), { code: "EACCES" });
+    });
+
+    test("lives with the agents: what ends the cgroup of the node leaves it alone", () => {
+      assert.deepEqual(cgroups.agentPids(), [view.pid]);
     });
 
     test("what the node wrote down about a sandbox decides which processors it sees, and since when it runs", async () => {
@@ -151,6 +156,7 @@ for (const binary of ["dsec-view", "dsec-view-asan"]) {
         sandboxesDir: join(root, "sandboxes"),
         node,
         trees: cgroups.trees,
+        cgroups: cgroups.agentDirs,
         isInUse: () => isInUse,
         log: (line) => said.push(line),
       });
@@ -167,6 +173,7 @@ test("a server that is not built is refused with what to do, and leaves nothing"
     sandboxesDir: root,
     node: "n",
     trees: [],
+    cgroups: [],
     isInUse: () => false,
     log: () => undefined,
   };

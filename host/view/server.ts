@@ -29,6 +29,8 @@ export interface ViewOptions {
   /** The node's name in its cgroups, and its directory in each of their trees. */
   readonly node: string;
   readonly trees: readonly NodeTree[];
+  /** Where the server lives, one directory a tree: with the agents, so that what ends the node's own cgroup leaves it alone. */
+  readonly cgroups: readonly string[];
   /** Whether sandboxes that read it are alive: they keep it when this is disposed. */
   isInUse(): boolean;
   readonly log: (line: string) => void;
@@ -108,7 +110,7 @@ class ServedView implements View {
   }
 
   start(): ChildProcess {
-    const { binary, node, sandboxesDir, runDir, trees } = this.#options;
+    const { binary, cgroups, node, sandboxesDir, runDir, trees } = this.#options;
     const server = spawn(binary, [node, sandboxesDir, join(runDir, "view.request"), ...viewTrees(trees)], {
       // A session of its own: it outlives this process and is not meant by signals of its terminal.
       detached: true,
@@ -120,7 +122,10 @@ class ServedView implements View {
     this.#server = server;
     const startedAtMs = performance.now();
     server.once("error", (error) => this.#options.log(`the view of sandboxes cannot be served: ${error.message}`));
-    server.once("spawn", () => record(runDir, server.pid ?? 0));
+    server.once("spawn", () => {
+      for (const dir of cgroups) writeFileSync(join(dir, "cgroup.procs"), String(server.pid), { flag: "r+" });
+      record(runDir, server.pid ?? 0);
+    });
     server.once("exit", () => this.#followed(performance.now() - startedAtMs));
     return server;
   }
