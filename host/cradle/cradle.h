@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "fault.h"
@@ -20,6 +21,8 @@ struct cradle {
 	int agent;
 	/* Of the program that sessions run; -1: there is none. */
 	int shell;
+	/* Where replies go. */
+	int link;
 	/* An eventfd that workers ring when a job is done. */
 	int bell;
 	enum overlay_mode overlay_mode;
@@ -34,6 +37,10 @@ struct progress {
 	atomic_bool cancelled;
 	/* Set by the worker, last: `fault.error` is 0 when the agent runs. */
 	atomic_bool done;
+	/* Set by the worker before it tells the peer itself that the agent runs: from then on nobody takes that back. */
+	atomic_bool told;
+	/* Under which the peer asked. */
+	uint32_t tag;
 	/* Written by the kernel before the child first runs; 0 while there is none. */
 	pid_t child;
 	/* These two may be ahead of the truth by the one step that is under way. */

@@ -130,6 +130,7 @@ static int prepare(struct cradle *cradle, int argc, char **argv, struct fault *f
 	cradle->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (cradle->bell < 0)
 		return fault_set(fault, "make the bell");
+	cradle->link = LINK_FD;
 	cradle->overlay_mode = overlay_probe();
 	if (mode != NULL)
 		cradle->overlay_mode = strcmp(mode, "paths") == 0 ? OVERLAY_PATHS : OVERLAY_FD;

@@ -15,7 +15,6 @@
 /* The cradle's own side of a job. */
 struct slot {
 	bool used;
-	uint32_t tag;
 	/* NO_WORKER: it died. */
 	int worker;
 	/* The child that was collected, 0 for none. */
@@ -167,7 +166,8 @@ static struct slot *take(struct slots *slots, uint32_t tag)
 	while (slot->used)
 		slot++;
 	memset(&job_of(slots, slot)->progress, 0, sizeof(struct progress));
-	*slot = (struct slot){ .used = true, .tag = tag, .worker = NO_WORKER };
+	job_of(slots, slot)->progress.tag = tag;
+	*slot = (struct slot){ .used = true, .worker = NO_WORKER };
 	slots->used++;
 	return slot;
 }
@@ -213,7 +213,7 @@ void slots_drop(struct slots *slots, uint32_t uid_base)
 void slots_cancel(struct slots *slots, uint32_t tag)
 {
 	for (struct slot *slot = slots->slot; slot < slots->slot + MAX_JOBS; slot++)
-		if (slot->used && slot->tag == tag)
+		if (slot->used && job_of(slots, slot)->progress.tag == tag)
 			atomic_store(&job_of(slots, slot)->progress.cancelled, true);
 }
 
@@ -247,9 +247,9 @@ static void answer(struct slots *slots, struct slot *slot)
 		return;
 	note_blank(slots, slot);
 	if (failed)
-		wire_send_failed(slots->link, slot->tag, &progress->fault);
-	else
-		wire_send_created(slots->link, slot->tag, progress->child);
+		wire_send_failed(slots->link, progress->tag, &progress->fault);
+	else if (!atomic_load(&progress->told))
+		wire_send_created(slots->link, progress->tag, progress->child);
 	if (!failed && gone)
 		wire_send_exit(slots->link, progress->child, slot->status);
 	give_back(slots, slot);
@@ -261,6 +261,12 @@ static void rescue(struct slots *slots, struct slot *slot)
 	struct job *job = job_of(slots, slot);
 	struct fault ignored;
 
+	if (atomic_load(&job->progress.told)) {
+		/* It may have died before it said so; to hear it twice does no harm. */
+		wire_send_created(slots->link, job->progress.tag, job->progress.child);
+		answer(slots, slot);
+		return;
+	}
 	if (job->progress.child != 0 && !child_is_gone(slots, slot)) {
 		kill(job->progress.child, SIGKILL);
 		return;

@@ -10,6 +10,7 @@
 #include "cgroups.h"
 #include "overlay.h"
 #include "root.h"
+#include "wire.h"
 
 /* What a create holds while it is made. */
 struct work {
@@ -101,6 +102,14 @@ static void tell(const struct cradle *cradle, struct progress *progress)
 	eventfd_write(cradle->bell, 1);
 }
 
+/* Straight to the peer: by way of the cradle, one more idle process would have to be woken first. */
+static void tell_created(const struct cradle *cradle, struct progress *progress)
+{
+	atomic_store(&progress->told, true);
+	wire_send_created(cradle->link, progress->tag, progress->child);
+	tell(cradle, progress);
+}
+
 void worker_undo(const struct cradle *cradle, const struct request *request, struct progress *progress)
 {
 	take_down(request, progress);
@@ -138,7 +147,7 @@ void worker_create(const struct cradle *cradle, const struct request *request, s
 	};
 
 	if (build(&work, &fault) == 0) {
-		tell(cradle, progress);
+		tell_created(cradle, progress);
 		return_to_host(cradle);
 		blank_release(work.blank);
 	} else {

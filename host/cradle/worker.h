@@ -6,8 +6,8 @@
 #include "request.h"
 
 /*
- * All run in a process of their own with the rights of the host, leave the outcome in `progress`, ring the cradle's bell and
- * return in the host's mount namespace, with nothing open but the blank that the worker keeps.
+ * All run in a process of their own with the rights of the host, leave the outcome in `progress`, ring the cradle's bell (a create
+ * that succeeds tells the peer first) and return in the host's mount namespace, with nothing open but the blank that the worker keeps.
  */
 
 /*
