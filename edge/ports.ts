@@ -1,3 +1,4 @@
+import { BufferPool } from "#core/buffer-pool.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink, TaskAction, TaskEnd, TaskSink, TaskSpec } from "#core/guest.ts";
 import { decodeListeners, type Listener } from "#core/listeners.ts";
@@ -17,6 +18,14 @@ const ACKNOWLEDGE_BYTES = 64 * 1024;
 
 /** Pieces given to the agent before the first of them is taken: with a single one, each would cost a way there and back. */
 const PIECES_AHEAD = 4;
+
+const BUFFERS = new BufferPool(PIECE_BYTES);
+
+/** Bytes from the agent, and how to give their buffer back. */
+interface Piece {
+  readonly bytes: Uint8Array;
+  readonly done: (() => void) | undefined;
+}
 
 /** A call of the node API about the ports of one sandbox. */
 interface PortCall {
@@ -52,7 +61,7 @@ export async function waitForPort(call: PortCall, port: number, waitMs: number):
 export async function listListeners(call: PortCall): Promise<readonly Listener[]> {
   await using task = await PortTask.start(call, { type: "listeners", port: undefined }, undefined);
   const chunks: Uint8Array[] = [];
-  for await (const piece of task.read()) if (typeof piece !== "string") chunks.push(piece);
+  for await (const piece of task.read()) if (piece !== "end") chunks.push(new Uint8Array(piece));
   return decodeListeners(Buffer.concat(chunks));
 }
 
@@ -68,7 +77,7 @@ class PortTask implements TaskSink, AsyncDisposable {
   readonly #number: number;
   readonly #call: PortCall;
   readonly #over = new Interruption();
-  #pieces: (Uint8Array | "end")[] = [];
+  #pieces: (Piece | "end")[] = [];
   #received = 0;
   #taken = 0;
   #acknowledged = 0;
@@ -102,7 +111,9 @@ class PortTask implements TaskSink, AsyncDisposable {
   output(stream: OutputStream, offset: number, bytes: Uint8Array): void {
     if (stream !== "stdout") throw new Error("a connection has one output");
     // The buffer belongs to the link again when this call returns.
-    this.#pieces.push(new Uint8Array(bytes));
+    const { buffer, done } = BUFFERS.take(bytes.length);
+    buffer.set(bytes);
+    this.#pieces.push({ bytes: buffer.subarray(0, bytes.length), done });
     this.#received = offset + bytes.length;
     this.#wake?.();
   }
@@ -124,8 +135,13 @@ class PortTask implements TaskSink, AsyncDisposable {
       const pieces = this.#pieces;
       this.#pieces = [];
       for (const piece of pieces) {
-        if (typeof piece !== "string") this.#take(piece);
-        yield piece;
+        if (piece === "end") yield piece;
+        else {
+          this.#take(piece.bytes);
+          yield piece.bytes;
+          // Whoever reads has asked for the next one.
+          piece.done?.();
+        }
       }
       if (this.#pieces.length > 0) continue;
       if (this.#outcome !== undefined) break;
