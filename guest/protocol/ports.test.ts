@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
+import { readdirSync } from "node:fs";
 import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import { after, before, describe, test } from "node:test";
 import type { GuestLink } from "#core/guest.ts";
@@ -143,6 +144,8 @@ forEachBuild((build) => {
     test("half of the tasks are the most that connections take; commands go on", async () => {
       await using server = await serve((socket) => socket.resume());
       const open: number[] = [];
+      const descriptors = () => readdirSync(`/proc/${agent.process.pid}/fd`).length;
+      const before = descriptors();
       const all = Array.from({ length: 520 }, () => connect(link, portOf(server)));
       const outcomes = await Promise.allSettled(all);
       for (const outcome of outcomes) if (outcome.status === "fulfilled") open.push(outcome.value.number);
@@ -154,6 +157,8 @@ forEachBuild((build) => {
       assert.equal((await run(link, echo)).stdout.toString(), "on\n");
       for (const number of open) link.forget(number);
       for (const number of open) link.forget(number);
+      await link.ping(10_000);
+      assert.equal(descriptors(), before);
       link.forget((await connect(link, portOf(server))).number);
     });
   });

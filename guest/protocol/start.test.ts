@@ -24,6 +24,15 @@ function fields(frame: Buffer): Map<number, Buffer> {
 }
 
 describe("START", () => {
+  test("a port is a number from 1 to 65535; waiting for none in particular has no field", () => {
+    assert.deepEqual(fields(encode({ type: "connect", port: 65_535 }, { stdin: "pipe" })).get(15), Buffer.of(255, 255));
+    assert.deepEqual(fields(encode({ type: "listeners", port: 1 })).get(15), Buffer.of(1, 0));
+    assert.equal(fields(encode({ type: "listeners", port: undefined })).get(15), undefined);
+    for (const port of [0, -1, 65_536, 1.5, Number.NaN]) {
+      assert.throws(() => encode({ type: "connect", port }), { kind: "InvalidArgument" });
+    }
+  });
+
   test("carries texts with the NUL that ends them", () => {
     const frame = encode(exec("a", "", "b c"), {
       env: { A: "1", B: "" },
