@@ -1,6 +1,5 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { SandboxError } from "#core/errors.ts";
-import { JSON_LINES } from "./json-lines.ts";
 
 /** How values follow each other in a reply. */
 export interface EventForm {
@@ -14,8 +13,11 @@ export interface EventForm {
 /** The media type of server-sent events. */
 const EVENT_STREAM = "text/event-stream";
 
+/** The media type of JSON values, one a line. */
+export const JSON_LINES = "application/x-ndjson";
+
 /** One JSON value a line; an empty line now and then. */
-const LINES: EventForm = {
+export const LINES: EventForm = {
   mediaType: JSON_LINES,
   encode: (value) => `${JSON.stringify(value)}\n`,
   beat: "\n",

@@ -1,30 +1,32 @@
+import { type EventForm, LINES } from "./event-forms.ts";
 import { failureOf } from "./failure.ts";
-
-/** The media type of JSON values, one a line. */
-export const JSON_LINES = "application/x-ndjson";
-
-/** How one value stands in a stream. */
-type Encode = (value: object) => string;
-
-const LINE: Encode = (value) => `${JSON.stringify(value)}\n`;
+import { BEAT_MS, withinMs } from "./stream.ts";
 
 /**
- * Values as lines of JSON. What fails before the first value rejects; what fails later is the last line, an error as every
- * reply has it: a stream that has begun has no other place to say it. `encode` gives values another form than lines.
+ * Values one after the other, as lines of JSON or in another form, with a beat where none has come for a while: what stands
+ * between must not take a quiet stream for a dead one. What fails before anything was sent rejects; what fails later is the
+ * last value, an error as every reply has it: a stream that has begun has no other place to say it.
  */
 export async function* jsonLines<T>(
   source: AsyncIterable<T>,
   view: (value: T) => object,
-  encode: Encode = LINE,
+  { form = LINES, beatMs = BEAT_MS }: { readonly form?: EventForm | undefined; readonly beatMs?: number } = {},
 ): AsyncGenerator<Uint8Array, void, undefined> {
+  const values = source[Symbol.asyncIterator]();
   let hasBegun = false;
   try {
-    for await (const value of source) {
+    for (let next = values.next(); ; ) {
+      const value = await withinMs(next, beatMs);
+      if (value?.done === true) return;
       hasBegun = true;
-      yield Buffer.from(encode(view(value)));
+      yield Buffer.from(value === undefined ? form.beat : form.encode(view(value.value), undefined));
+      if (value !== undefined) next = values.next();
     }
   } catch (error) {
     if (!hasBegun) throw error;
-    yield Buffer.from(encode(failureOf(error).body));
+    yield Buffer.from(form.encode(failureOf(error).body, undefined));
+  } finally {
+    // Not awaited: a source that waits for its next value ends with the call's signal.
+    void values.return?.().catch(() => undefined);
   }
 }

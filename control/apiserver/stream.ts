@@ -8,8 +8,8 @@ import type { CallScope } from "./scope.ts";
 
 /** A quiet command's reply begins after so long, so that the client knows it was heard. */
 const HEAD_AFTER_MS = 25;
-/** Proxies cut connections that are silent for a minute or less. */
-const BEAT_MS = 15_000;
+/** A stream that says nothing else says so often that it is alive: proxies cut connections that are silent for a minute or less. */
+export const BEAT_MS = 15_000;
 const BYTES = { "content-type": "application/octet-stream" };
 
 /** The upload of a call as it comes, at the pace of its reader. Throws `Cancelled` when it breaks off. */
@@ -158,7 +158,8 @@ export function write(response: ServerResponse, bytes: Uint8Array, scope: CallSc
   });
 }
 
-async function withinMs<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
+/** What the promise resolves to, or undefined when it takes longer. */
+export async function withinMs<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
   const { promise: late, resolve } = Promise.withResolvers<undefined>();
   const timer = setTimeout(resolve, ms, undefined);
   try {

@@ -2,9 +2,9 @@ import type { BuildEvent } from "#api/index.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
 import { parseReference } from "#images/reference.ts";
 import { sandboxesOf } from "../../sandbox-list.ts";
+import { JSON_LINES } from "../event-forms.ts";
 import { failureOf } from "../failure.ts";
 import type { Call, Handlers, Services } from "../handler.ts";
-import { JSON_LINES } from "../json-lines.ts";
 import { bodyOf, sendBytes } from "../stream.ts";
 import { artifactView } from "../views.ts";
 

@@ -1,7 +1,7 @@
 import { SandboxError } from "#core/errors.ts";
-import { eventFormOf } from "../event-forms.ts";
+import { eventFormOf, LINES } from "../event-forms.ts";
 import type { Handlers, Services } from "../handler.ts";
-import { JSON_LINES, jsonLines } from "../json-lines.ts";
+import { jsonLines } from "../json-lines.ts";
 import { sendBytes } from "../stream.ts";
 import { usageView } from "../views.ts";
 
@@ -20,10 +20,9 @@ export function usageHandlers({ access }: Services): Pick<Handlers, Names> {
 
     async followUsage({ principal, params, query: { periodMs = DEFAULT_PERIOD_MS }, request, response, scope }) {
       const { id, node } = await access.reach(principal, params.id ?? "", scope.signal);
-      const form = eventFormOf(request.headers);
-      const encode = form === undefined ? undefined : (value: object) => form.encode(value, undefined);
-      const lines = jsonLines(node.usage(id, { periodMs }, scope.signal), usageView, encode);
-      await sendBytes(lines, response, scope, form?.mediaType ?? JSON_LINES);
+      const form = eventFormOf(request.headers) ?? LINES;
+      const lines = jsonLines(node.usage(id, { periodMs }, scope.signal), usageView, { form });
+      await sendBytes(lines, response, scope, form.mediaType);
     },
   };
 }
