@@ -19,7 +19,21 @@ export async function* measureCommand(note: (line: string) => void): AsyncGenera
   const times = await run(sandbox, SAMPLES);
   note(describeMs(times));
   yield { name: "command.p50", value: median(times) };
+  yield await sessionLines(sandbox);
   yield await rate(node);
+}
+
+/** A line that starts no program: what a session adds to the shell that people know. */
+async function sessionLines(sandbox: Sandbox): Promise<Measured> {
+  await using session = await sandbox.session();
+  const times: number[] = [];
+  for (let index = 0; index < WARM_UP + SAMPLES; index++) {
+    const start = performance.now();
+    const result = await session.run("true");
+    if (index >= WARM_UP) times.push(performance.now() - start);
+    if (!result.ok) throw new Error(`a line ended with ${JSON.stringify(result.status)}`);
+  }
+  return { name: "command.session_p50", value: median(times), note: describeMs(times) };
 }
 
 /** Short commands one after the other in each of many sandboxes at once: what a node carries, not what one caller sees. */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { after, before, describe, test } from "node:test";
-import { type Attachment, Client, type Command, type CommandLine, type Sandbox } from "#sdk";
+import { type Attachment, Client, type Command, type CommandLine, DsecError, type Sandbox } from "#sdk";
 import type { TestNode } from "../support/node.ts";
 import type { ContractBackend } from "./backend.ts";
 
@@ -183,6 +183,19 @@ export function terminalsContract(backend: ContractBackend): void {
       assert.equal(text, "ready\ngot-1\ngot-2\n");
       sandbox = node.client.sandboxes.use(sandbox.id);
       await terminal.signal("SIGHUP");
+    });
+
+    test("Stream hangs when the sandbox dies: an attachment ends with it, and says so", async () => {
+      const doomed = await backend.create(node);
+      const command = await doomed.start("echo ready; sleep 600");
+      await using attached = await command.attach();
+      await shown(attached, "ready");
+      const rest = Array.fromAsync(attached).then(
+        (events) => events.map((event) => (event.type === "exit" ? event.command.status.cause : event.type)),
+        (error: unknown) => [error instanceof DsecError ? error.kind : String(error)],
+      );
+      await doomed.remove();
+      assert.match(String(await rest), /^(sandbox-stopped|NotFound|SandboxLost)$/);
     });
 
     test("what is wrong with an attachment is told in a typed error, and nothing is left", async () => {
