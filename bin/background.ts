@@ -6,6 +6,7 @@ import { SandboxError } from "#core/errors.ts";
 import type { Places } from "./config.ts";
 import { tryLockFile } from "./file-lock.ts";
 import { makePlaces } from "./make-places.ts";
+import { NODE_FLAGS } from "./node-flags.ts";
 import { type NodeRecord, readNodeRecord } from "./node-record.ts";
 import { logFile, startLock } from "./places.ts";
 
@@ -40,7 +41,7 @@ async function launch(places: Places, words: readonly string[]): Promise<void> {
   const log = openLog(places);
   const logStart = fstatSync(log).size;
   const entry = fileURLToPath(new URL("./node.ts", import.meta.url));
-  const child = spawn(process.execPath, [entry, ...words], {
+  const child = spawn(process.execPath, [...NODE_FLAGS, entry, ...words], {
     cwd: "/",
     detached: true,
     stdio: ["ignore", log, log, "pipe"],

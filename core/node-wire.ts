@@ -139,10 +139,12 @@ function mapped<From, To>(source: AsyncIterable<From>, map: (item: From) => To):
     [Symbol.asyncIterator]: () => {
       const items = source[Symbol.asyncIterator]();
       return {
-        next: async () => {
-          const { done, value } = await items.next();
-          return done === true ? { done, value: undefined } : { done: false, value: map(value) };
-        },
+        next: () =>
+          items
+            .next()
+            .then(({ done, value }) =>
+              done === true ? { done, value: undefined } : { done: false, value: map(value) },
+            ),
         return: async () => {
           await items.return?.();
           return { done: true, value: undefined };

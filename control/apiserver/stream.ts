@@ -65,11 +65,23 @@ export async function sendOutput(
   const chunks = source[Symbol.asyncIterator]();
   const first = chunks.next();
   const early = await withinMs(first, HEAD_AFTER_MS);
-  let offset = early === undefined || early.done === true ? asked.offset : early.value.offset;
+  const offset = early === undefined || early.done === true ? asked.offset : early.value.offset;
   response.writeHead(200, { ...BYTES, "x-dsec-offset": offset, trailer: "X-Dsec-End" });
   if (early === undefined) response.flushHeaders();
+  // Not awaited: what led to a reply need not wait in memory for the end of a quiet command.
+  void pumpOutput(chunks, first, { offset, follow: asked.follow }, { response, scope });
+}
+
+/** The body of such a reply. Never rejects. */
+async function pumpOutput(
+  chunks: AsyncIterator<OutputChunk>,
+  first: Promise<IteratorResult<OutputChunk, unknown>>,
+  from: { readonly offset: number; readonly follow: boolean },
+  { response, scope }: { readonly response: ServerResponse; readonly scope: CallScope },
+): Promise<void> {
+  let { offset } = from;
   try {
-    let end: OutputEnd = asked.follow ? "ended" : "caught-up";
+    let end: OutputEnd = from.follow ? "ended" : "caught-up";
     for (let next = await first; next.done !== true; next = await chunks.next()) {
       if (next.value.offset !== offset) {
         end = "gap";

@@ -5,6 +5,7 @@ import { once } from "node:events";
 import { closeSync, mkdirSync, mkdtempSync, openSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { NODE_FLAGS } from "#bin/node-flags.ts";
 import { KEEP_SIGNAL, REMOVE_SIGNAL } from "#bin/stop-signals.ts";
 import { mount, unmount } from "#host/sys/mount.ts";
 import { mountAt } from "#host/sys/mountinfo.ts";
@@ -96,7 +97,7 @@ export class TestNode implements AsyncDisposable {
     }
     const log = openSync(join(this.marks.folder, "log"), "a");
     const words = [`--listen=127.0.0.1:${port}`, `--edge=${this.marks.edge}`, ...(this.#options.words ?? [])];
-    this.#child = spawn(process.execPath, [ENTRY, ...words], {
+    this.#child = spawn(process.execPath, [...NODE_FLAGS, ENTRY, ...words], {
       stdio: ["ignore", log, log, "pipe"],
       env: { ...process.env, ...this.env, ...this.#options.env },
     });
