@@ -167,12 +167,32 @@ function addCommandCommands(program: Command, parts: ProgramParts, finish: Finis
       finish(await attach(contextOf(parts, command), id, commandId, options));
     });
   addSessionCommands(program, parts, finish);
+  addPortCommands(program, parts, finish);
   subcommand(program, "wait", "wait for the end of a command; its exit status becomes ours")
     .argument("<id>", "sandbox")
     .argument("<command>", "command id")
     .action(async (id: string, commandId: string, _options, command: Command) => {
       const { wait } = await import("./commands/wait.ts");
       finish(await wait(contextOf(parts, command), id, commandId));
+    });
+}
+
+function addPortCommands(program: Command, parts: ProgramParts, finish: Finish): void {
+  subcommand(program, "forward", "make ports of a sandbox ports of this machine")
+    .argument("<id>", "sandbox")
+    .argument("<ports...>", "LOCAL:PORT; :PORT takes a free local one")
+    .action(async (id: string, words: string[], _options, command: Command) => {
+      const { forward } = await import("./commands/forward.ts");
+      finish(await forward(contextOf(parts, command), id, words));
+    });
+  subcommand(program, "ports", "list the ports that servers in a sandbox listen on")
+    .argument("<id>", "sandbox")
+    .option("--wait <port>", "until a server listens on the port")
+    .option("--timeout <time>", "wait for so long at most", timeMs("--timeout"))
+    .option("--link <port>", "print a link that opens the port in a browser, once")
+    .action(async (id: string, options, command: Command) => {
+      const { ports } = await import("./commands/ports.ts");
+      finish(await ports(contextOf(parts, command), id, options));
     });
 }
 
@@ -244,13 +264,6 @@ function addLookingCommands(program: Command, parts: ProgramParts, finish: Finis
     .action(async (ids: string[], options, command: Command) => {
       const { top } = await import("./commands/top.ts");
       finish(await top(contextOf(parts, command), ids, options));
-    });
-  subcommand(program, "forward", "make ports of a sandbox ports of this machine")
-    .argument("<id>", "sandbox")
-    .argument("<ports...>", "LOCAL:PORT; :PORT takes a free local one")
-    .action(async (id: string, words: string[], _options, command: Command) => {
-      const { forward } = await import("./commands/forward.ts");
-      finish(await forward(contextOf(parts, command), id, words));
     });
   subcommand(program, "status", "show nodes and what exists on them").action(async (_options, command: Command) => {
     const { status } = await import("./commands/status.ts");

@@ -71,6 +71,21 @@ describe("dsec forward", { timeout: 120_000 }, () => {
     await once(child, "exit");
   });
 
+  test("dsec ports lists who listens, waits with a limit, and says why there is no link", async () => {
+    const listed = await dsec(node, ["ports", sandbox.id, "--wait", "80"]);
+    assert.deepEqual([listed.status, /^80 +0\.0\.0\.0$/m.test(listed.stdout)], [0, true], listed.stdout);
+    const json = await dsec(node, ["ports", sandbox.id, "--json"]);
+    assert.deepEqual(JSON.parse(json.stdout), { listeners: [{ port: 80, address: "0.0.0.0" }] });
+    const late = await dsec(node, ["ports", sandbox.id, "--wait", "81", "--timeout", "20ms"]);
+    assert.deepEqual([late.status, /nobody listens on port 81/.test(late.stderr)], [125, true], late.stderr);
+    const link = await dsec(node, ["ports", sandbox.id, "--link", "80"]);
+    assert.deepEqual([link.status, /--port-domain/.test(link.stderr)], [125, true], link.stderr);
+    const idle = await dsec(node, ["ports", sandbox.id, "--timeout", "1s"]);
+    assert.deepEqual([idle.status, /add --wait/.test(idle.stderr)], [125, true], idle.stderr);
+    const bad = await dsec(node, ["ports", sandbox.id, "--wait", "x"]);
+    assert.deepEqual([bad.status, /is not a port/.test(bad.stderr)], [125, true], bad.stderr);
+  });
+
   test("a local port in use, a word that is no pair, and a sandbox that is not there are refused", async () => {
     const taken = createServer().listen({ port: 0, host: "127.0.0.1" });
     await once(taken, "listening");
