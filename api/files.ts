@@ -1,4 +1,5 @@
 import { type Static, Type } from "typebox";
+import { ErrorBody } from "./errors.ts";
 import { closed, described, LinkBytes, ModeText, oneOf, PathBytes, TextOrBytes, UserName } from "./values.ts";
 
 const Offset = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER });
@@ -53,6 +54,9 @@ export const FileMoveQuery = closed({
 /** Where to unpack. `owners`: entries get the owners that the archive names, true unless said otherwise. */
 export const TreeWriteQuery = closed({ path: PathBytes, user: User, owners: Type.Optional(Type.Boolean()) });
 
+/** What to watch; `recursive`: directories below as well, those to come included. */
+export const WatchQuery = closed({ path: PathBytes, user: User, recursive: Type.Optional(Type.Boolean()) });
+
 /** One entry, links as links. */
 export const FileView = closed({
   name: described(TextOrBytes, "In a list with a depth: the path below the directory that was listed."),
@@ -81,3 +85,15 @@ export const TreeWrittenView = closed({
   sha256: Type.String({ pattern: "^[0-9a-f]{64}$", description: "Of the archive." }),
 });
 export type TreeWrittenView = Static<typeof TreeWrittenView>;
+
+/** What happened; paths are below what is watched. `overflow`: more than was kept, look at the files themselves. */
+export const WatchView = closed({
+  type: oneOf(["ready", "created", "modified", "removed", "moved", "attributes", "overflow"]),
+  path: Type.Optional(described(TextOrBytes, "Empty: what is watched itself, whose removal is the last event.")),
+  from: Type.Optional(described(TextOrBytes, "Of what was moved: its path before.")),
+  directory: Type.Optional(Type.Boolean()),
+});
+export type WatchView = Static<typeof WatchView>;
+
+/** One line of a watch. */
+export const WatchLine = Type.Union([WatchView, ErrorBody]);

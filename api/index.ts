@@ -42,6 +42,9 @@ export {
   FileWrittenView,
   TreeWriteQuery,
   TreeWrittenView,
+  WatchLine,
+  WatchQuery,
+  WatchView,
 } from "./files.ts";
 export { Health, WhoAmI } from "./identity.ts";
 export { NodeList, NodeView, ResourceCountView, ResourceList } from "./nodes.ts";

@@ -23,6 +23,8 @@ import {
   FileWrittenView,
   TreeWriteQuery,
   TreeWrittenView,
+  WatchLine,
+  WatchQuery,
 } from "./files.ts";
 import { Health, WhoAmI } from "./identity.ts";
 import { NodeList, ResourceList } from "./nodes.ts";
@@ -209,6 +211,15 @@ export const OPERATIONS = {
     query: TreeWriteQuery,
     body: "bytes",
     reply: TreeWrittenView,
+    streams: true,
+  },
+  watchFiles: {
+    ...BASE,
+    method: "GET",
+    path: `${FILES}/watch`,
+    summary: "What happens there, one event a line, until it is gone.",
+    query: WatchQuery,
+    reply: { line: WatchLine },
     streams: true,
   },
   moveFile: {

@@ -28,6 +28,8 @@ export interface NodeFiles {
   readTree(id: SandboxId, target: FileTarget, signal: AbortSignal): AsyncIterable<Uint8Array>;
   /** Puts the entries of a stream in that coding below a directory. What was put before a failure stays. */
   writeTree(id: SandboxId, write: TreeWrite, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<void>;
+  /** What happens there, in the coding of `watch.ts`, until the path is gone. A piece is the reader's until it asks for the next. */
+  watchFiles(id: SandboxId, watch: FileWatch, signal: AbortSignal): AsyncIterable<Uint8Array>;
 }
 
 /** A path in a sandbox, and who asks for it; `user` undefined: the sandbox's own. */
@@ -54,6 +56,11 @@ export interface FileWrite extends FileTarget {
 export interface TreeWrite extends FileTarget {
   /** True: entries get the owners that the tree names. False: the user's. */
   readonly owners: boolean;
+}
+
+/** What to watch; `recursive`: directories below as well, those to come included. */
+export interface FileWatch extends FileTarget {
+  readonly recursive: boolean;
 }
 
 /** Which entries: with a depth above 1 also those of the directories below, by their path from the directory on. */

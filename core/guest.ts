@@ -101,6 +101,8 @@ export type TaskAction =
   /** Writes the tree to stdout in the coding of `tree.ts`, or makes one of what comes on stdin in it. */
   | { readonly type: "read-tree"; readonly path: Uint8Array }
   | { readonly type: "write-tree"; readonly path: Uint8Array; readonly owners: boolean }
+  /** Writes what happens to stdout in the coding of `watch.ts`, until it is dropped or the path is gone. */
+  | { readonly type: "watch"; readonly path: Uint8Array; readonly recursive: boolean }
   | { readonly type: "chmod"; readonly path: Uint8Array; readonly mode: number }
   /** `owner` as a user is written, looked up in the sandbox. */
   | { readonly type: "chown"; readonly path: Uint8Array; readonly owner: string }

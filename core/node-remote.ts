@@ -1,4 +1,13 @@
-import type { FileChange, FileDigest, FileList, FileRead, FileTarget, FileWrite, TreeWrite } from "#core/files.ts";
+import type {
+  FileChange,
+  FileDigest,
+  FileList,
+  FileRead,
+  FileTarget,
+  FileWatch,
+  FileWrite,
+  TreeWrite,
+} from "#core/files.ts";
 import type { CommandId, SandboxId } from "#core/ids.ts";
 import type { Listener } from "#core/listeners.ts";
 import type {
@@ -203,6 +212,10 @@ export class RemoteNode implements Node, Disposable {
     signal: AbortSignal,
   ): Promise<void> {
     await this.#upload("writeTree", [id, write], bytes, signal);
+  }
+
+  watchFiles(id: SandboxId, watch: FileWatch, signal: AbortSignal): AsyncIterable<Uint8Array> {
+    return decodeBytes(this.#peer.stream("watchFiles", encodeValue([id, watch]), { signal }));
   }
 
   resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {

@@ -42,6 +42,7 @@ export const NODE_METHODS = {
   listListeners: "call",
   readTree: "download",
   writeTree: "upload",
+  watchFiles: "download",
   resources: "call",
 } as const satisfies Record<keyof Node, "call" | "upload" | "download" | "duplex">;
 

@@ -1,7 +1,6 @@
 import type { Backend } from "#core/backend.ts";
 import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
-import type { FileChange, FileDigest, FileList, FileRead, FileTarget, FileWrite, TreeWrite } from "#core/files.ts";
 import type { CommandId, SandboxId } from "#core/ids.ts";
 import type { Listener } from "#core/listeners.ts";
 import type {
@@ -25,7 +24,6 @@ import type {
   BackendKind,
   CommandInfo,
   CommandSpec,
-  FileInfo,
   Lifetime,
   SandboxInfo,
   SandboxSpec,
@@ -48,8 +46,7 @@ import {
 } from "#edge/command-calls.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
 import { type DriverParts, SandboxDriver } from "#edge/driver.ts";
-import { onFiles, streamFiles } from "#edge/file-calls.ts";
-import { changeFile, listFiles, readFile, readTree, statFile, writeFile, writeTree } from "#edge/files.ts";
+import { FileCalls } from "#edge/file-calls.ts";
 import { Journal } from "#edge/journal.ts";
 import { listListeners, openPort, waitForPort } from "#edge/ports.ts";
 import { forEachOf, recoverAll } from "#edge/recovery.ts";
@@ -85,7 +82,7 @@ export async function openEdge(options: EdgeOptions): Promise<Edge> {
 }
 
 /** A node: owns its sandboxes, their time limits and the record of both. The backends belong to the caller. */
-export class Edge implements Node {
+export class Edge extends FileCalls implements Node {
   readonly #options: EdgeOptions;
   readonly #journal: Journal;
   readonly #backends: ReadonlyMap<BackendKind, Backend>;
@@ -97,6 +94,7 @@ export class Edge implements Node {
   #closing = false;
 
   constructor(options: EdgeOptions, journal: Journal) {
+    super();
     const { config, clock, log } = options;
     this.#options = options;
     this.#journal = journal;
@@ -198,23 +196,23 @@ export class Edge implements Node {
   }
 
   async startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult> {
-    return startCommand(this.#calling(id, signal), spec, wait);
+    return startCommand(this.calling(id, signal), spec, wait);
   }
 
   async openSession(id: SandboxId, spec: SessionSpec, signal: AbortSignal): Promise<SessionInfo> {
-    return openSession(this.#calling(id, signal), spec);
+    return openSession(this.calling(id, signal), spec);
   }
 
   async listSessions(id: SandboxId, signal: AbortSignal): Promise<readonly SessionInfo[]> {
-    return listSessions(this.#calling(id, signal));
+    return listSessions(this.calling(id, signal));
   }
 
   async inspectSession(id: SandboxId, name: string, signal: AbortSignal): Promise<SessionInfo> {
-    return inspectSession(this.#calling(id, signal), name);
+    return inspectSession(this.calling(id, signal), name);
   }
 
   async removeSession(id: SandboxId, name: string, signal: AbortSignal): Promise<void> {
-    return removeSession(this.#calling(id, signal), name);
+    return removeSession(this.calling(id, signal), name);
   }
 
   async listCommands(id: SandboxId, page: CommandPageRequest, signal: AbortSignal): Promise<CommandPage> {
@@ -223,11 +221,11 @@ export class Edge implements Node {
   }
 
   async waitCommand(id: SandboxId, command: CommandId, waitMs: number, signal: AbortSignal): Promise<CommandInfo> {
-    return waitCommand(this.#calling(id, signal), command, waitMs);
+    return waitCommand(this.calling(id, signal), command, waitMs);
   }
 
   async signalCommand(id: SandboxId, command: CommandId, signalName: string, signal: AbortSignal): Promise<void> {
-    await signalCommand(this.#calling(id, signal), command, signalName);
+    await signalCommand(this.calling(id, signal), command, signalName);
   }
 
   async writeStdin(
@@ -236,7 +234,7 @@ export class Edge implements Node {
     input: StdinWrite,
     signal: AbortSignal,
   ): Promise<{ readonly offset: number }> {
-    return feedCommand(this.#calling(id, signal), command, input);
+    return feedCommand(this.calling(id, signal), command, input);
   }
 
   async *takeInput(
@@ -245,46 +243,15 @@ export class Edge implements Node {
     writer: string,
     signal: AbortSignal,
   ): AsyncGenerator<InputEvent, void, undefined> {
-    yield* takeCommandInput(this.#calling(id, signal), command, writer);
+    yield* takeCommandInput(this.calling(id, signal), command, writer);
   }
 
   async resizeTerminal(id: SandboxId, command: CommandId, size: TerminalSize, signal: AbortSignal): Promise<void> {
-    await resizeTerminal(this.#calling(id, signal), command, size);
+    await resizeTerminal(this.calling(id, signal), command, size);
   }
 
   readOutput(id: SandboxId, command: CommandId, read: OutputRead, signal: AbortSignal): AsyncIterable<OutputChunk> {
-    return readOutput(() => this.#calling(id, signal), command, read, signal);
-  }
-
-  readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncIterable<Uint8Array | FileDigest> {
-    return streamFiles(
-      () => this.#calling(id, signal),
-      (host) => readFile(host, read),
-    );
-  }
-
-  async writeFile(
-    id: SandboxId,
-    write: FileWrite,
-    bytes: AsyncIterable<Uint8Array>,
-    signal: AbortSignal,
-  ): Promise<FileDigest> {
-    return onFiles(this.#calling(id, signal), (host) => writeFile(host, write, bytes));
-  }
-
-  listFiles(id: SandboxId, list: FileList, signal: AbortSignal): AsyncIterable<readonly FileInfo[]> {
-    return streamFiles(
-      () => this.#calling(id, signal),
-      (host) => listFiles(host, list),
-    );
-  }
-
-  async stat(id: SandboxId, target: FileTarget, signal: AbortSignal): Promise<FileInfo> {
-    return onFiles(this.#calling(id, signal), (host) => statFile(host, target));
-  }
-
-  async changeFile(id: SandboxId, change: FileChange, signal: AbortSignal): Promise<void> {
-    return onFiles(this.#calling(id, signal), (host) => changeFile(host, change));
+    return readOutput(() => this.calling(id, signal), command, read, signal);
   }
 
   async *openPort(
@@ -293,31 +260,15 @@ export class Edge implements Node {
     incoming: AsyncIterable<Uint8Array>,
     signal: AbortSignal,
   ): AsyncGenerator<PortPiece, void, undefined> {
-    yield* openPort(this.#calling(id, signal), port, incoming);
+    yield* openPort(this.calling(id, signal), port, incoming);
   }
 
   async waitForPort(id: SandboxId, port: number, waitMs: number, signal: AbortSignal): Promise<boolean> {
-    return waitForPort(this.#calling(id, signal), port, waitMs);
+    return waitForPort(this.calling(id, signal), port, waitMs);
   }
 
   async listListeners(id: SandboxId, signal: AbortSignal): Promise<readonly Listener[]> {
-    return listListeners(this.#calling(id, signal));
-  }
-
-  readTree(id: SandboxId, target: FileTarget, signal: AbortSignal): AsyncIterable<Uint8Array> {
-    return streamFiles(
-      () => this.#calling(id, signal),
-      (host) => readTree(host, target),
-    );
-  }
-
-  async writeTree(
-    id: SandboxId,
-    write: TreeWrite,
-    bytes: AsyncIterable<Uint8Array>,
-    signal: AbortSignal,
-  ): Promise<void> {
-    return onFiles(this.#calling(id, signal), (host) => writeTree(host, write, bytes));
+    return listListeners(this.calling(id, signal));
   }
 
   async resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {
@@ -388,7 +339,7 @@ export class Edge implements Node {
   }
 
   /** Throws `NotFound`. */
-  #calling(id: SandboxId, signal: AbortSignal): CommandCall {
+  protected calling(id: SandboxId, signal: AbortSignal): CommandCall {
     this.#enter(signal);
     return { driver: this.#driver(id), clock: this.#options.clock, signal };
   }

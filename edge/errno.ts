@@ -11,6 +11,7 @@ const KINDS: Readonly<Record<string, ErrorKind>> = {
   ENOTEMPTY: "FailedPrecondition",
   EXDEV: "FailedPrecondition",
   ESTALE: "FailedPrecondition",
+  EUSERS: "SandboxLimit",
   ECANCELED: "Cancelled",
   EBUSY: "FailedPrecondition",
   ETXTBSY: "FailedPrecondition",
@@ -30,6 +31,7 @@ export function errnoName(errno: number): string {
 }
 
 const HINTS: Readonly<Record<string, string>> = {
+  EUSERS: "more directories than one user may watch (fs.inotify.max_user_watches): watch a smaller tree",
   ESTALE: "it changed while it was read: try again when nobody writes there",
   ENOTDIR: "a part of the way is no directory, or a link: nothing is ever put through a link",
   EXDEV: "the two places are on different file systems, or the directory is from the image: run mv in the sandbox",

@@ -1,20 +1,87 @@
+import type {
+  FileChange,
+  FileDigest,
+  FileList,
+  FileRead,
+  FileTarget,
+  FileWatch,
+  FileWrite,
+  NodeFiles,
+  TreeWrite,
+} from "#core/files.ts";
+import type { SandboxId } from "#core/ids.ts";
+import type { FileInfo } from "#core/sandbox.ts";
 import type { CommandCall } from "#edge/command-calls.ts";
-import type { FilesHost } from "#edge/files.ts";
+import {
+  changeFile,
+  type FilesHost,
+  listFiles,
+  readFile,
+  readTree,
+  statFile,
+  watchFiles,
+  writeFile,
+  writeTree,
+} from "#edge/files.ts";
 
-/** Does one thing with the files of a sandbox, which does not count as idle meanwhile. */
-export async function onFiles<T>(call: CommandCall, act: (host: FilesHost) => Promise<T>): Promise<T> {
-  using _busy = call.driver.busy();
-  return await act(await hostOf(call));
-}
+/** The part of an edge that answers calls about files. */
+export abstract class FileCalls implements NodeFiles {
+  /** The sandbox of a call. Throws `NotFound`. */
+  protected abstract calling(id: SandboxId, signal: AbortSignal): CommandCall;
 
-/** The same for what comes as a stream: it begins when the first item is asked for. */
-export async function* streamFiles<T>(
-  calling: () => CommandCall,
-  act: (host: FilesHost) => AsyncGenerator<T, void, undefined>,
-): AsyncGenerator<T, void, undefined> {
-  const call = calling();
-  using _busy = call.driver.busy();
-  yield* act(await hostOf(call));
+  readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncIterable<Uint8Array | FileDigest> {
+    return this.#stream(id, signal, (host) => readFile(host, read));
+  }
+
+  writeFile(
+    id: SandboxId,
+    write: FileWrite,
+    bytes: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<FileDigest> {
+    return this.#act(id, signal, (host) => writeFile(host, write, bytes));
+  }
+
+  listFiles(id: SandboxId, list: FileList, signal: AbortSignal): AsyncIterable<readonly FileInfo[]> {
+    return this.#stream(id, signal, (host) => listFiles(host, list));
+  }
+
+  stat(id: SandboxId, target: FileTarget, signal: AbortSignal): Promise<FileInfo> {
+    return this.#act(id, signal, (host) => statFile(host, target));
+  }
+
+  changeFile(id: SandboxId, change: FileChange, signal: AbortSignal): Promise<void> {
+    return this.#act(id, signal, (host) => changeFile(host, change));
+  }
+
+  readTree(id: SandboxId, target: FileTarget, signal: AbortSignal): AsyncIterable<Uint8Array> {
+    return this.#stream(id, signal, (host) => readTree(host, target));
+  }
+
+  writeTree(id: SandboxId, write: TreeWrite, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<void> {
+    return this.#act(id, signal, (host) => writeTree(host, write, bytes));
+  }
+
+  watchFiles(id: SandboxId, watch: FileWatch, signal: AbortSignal): AsyncIterable<Uint8Array> {
+    return this.#stream(id, signal, (host) => watchFiles(host, watch));
+  }
+
+  /** A sandbox does not count as idle while its files are worked on. */
+  async #act<T>(id: SandboxId, signal: AbortSignal, act: (host: FilesHost) => Promise<T>): Promise<T> {
+    const call = this.calling(id, signal);
+    using _busy = call.driver.busy();
+    return await act(await hostOf(call));
+  }
+
+  async *#stream<T>(
+    id: SandboxId,
+    signal: AbortSignal,
+    act: (host: FilesHost) => AsyncGenerator<T, void, undefined>,
+  ): AsyncGenerator<T, void, undefined> {
+    const call = this.calling(id, signal);
+    using _busy = call.driver.busy();
+    yield* act(await hostOf(call));
+  }
 }
 
 async function hostOf({ driver, signal }: CommandCall): Promise<FilesHost> {

@@ -7,6 +7,7 @@ import {
   type FileList,
   type FileRead,
   type FileTarget,
+  type FileWatch,
   type FileWrite,
   LIST_DEPTH_LIMIT,
   type TreeWrite,
@@ -64,6 +65,13 @@ export async function writeFile(
 /** A tree in the coding of `core/tree.ts`. */
 export async function* readTree(host: FilesHost, target: FileTarget): AsyncGenerator<Uint8Array, void, undefined> {
   await using task = await begin(host, target, { type: "read-tree", path: target.path });
+  yield* task.read();
+}
+
+/** What happens at a path, in the coding of `core/watch.ts`. */
+export async function* watchFiles(host: FilesHost, watch: FileWatch): AsyncGenerator<Uint8Array, void, undefined> {
+  const { path, recursive } = watch;
+  await using task = await begin(host, watch, { type: "watch", path, recursive });
   yield* task.read();
 }
 

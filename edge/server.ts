@@ -79,6 +79,7 @@ const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
   readTree: (node, args, { signal }) => encodeBytes(node.readTree(sandbox(args), fields(args[1]), signal)),
   writeTree: (node, args, { signal, upload }) =>
     value(node.writeTree(sandbox(args), fields(args[1]), decodeBytes(upload), signal)),
+  watchFiles: (node, args, { signal }) => encodeBytes(node.watchFiles(sandbox(args), fields(args[1]), signal)),
   changeFile: (node, args, { signal }) => value(node.changeFile(sandbox(args), fields(args[1]), signal)),
   openPort: (node, args, { signal, upload }) =>
     encodePort(node.openPort(sandbox(args), Number(args[1]), decodeBytes(upload), signal)),

@@ -132,6 +132,7 @@ async function actOnFile(action: FileAction, io: ProgramIo, { files }: FakeSandb
     case "chown":
     case "read-tree":
     case "symlink":
+    case "watch":
     case "write-tree":
       throw new Errno("EPERM");
   }

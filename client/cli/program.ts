@@ -284,6 +284,15 @@ function addFileCommands(program: Command, parts: ProgramParts, finish: Finish):
       const { cp } = await import("./commands/cp.ts");
       finish(await cp(contextOf(parts, command), from, to, options));
     });
+  subcommand(program, "watch", "show what happens to files of a sandbox")
+    .argument("<id>", "sandbox")
+    .argument("<path>", "directory or file")
+    .option("-r, --recursive", "directories below, too")
+    .option("-u, --user <user[:group]>", "whose rights in the sandbox")
+    .action(async (id: string, path: string, options, command: Command) => {
+      const { watch } = await import("./commands/watch.ts");
+      finish(await watch(contextOf(parts, command), id, path, options));
+    });
 }
 
 function addImageCommands(program: Command, parts: ProgramParts, finish: Finish): void {

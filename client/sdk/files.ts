@@ -1,8 +1,9 @@
 import { createHash } from "node:crypto";
-import type { FileView, FileWrittenView, TreeWrittenView } from "#api/index.ts";
+import type { FileView, FileWrittenView, TreeWrittenView, WatchView } from "#api/index.ts";
 import { type Call, type Caller, type CallOptions, concat } from "./caller.ts";
 import { DsecError } from "./errors.ts";
 import { lines } from "./lines.ts";
+import { type WatchOptions, watchFiles } from "./watch.ts";
 
 /** A path inside the sandbox, absolute; as bytes where it is not UTF-8. */
 export type SandboxPath = string | Uint8Array;
@@ -98,6 +99,14 @@ export class Files {
     });
     check("written", written, sent.result());
     return written;
+  }
+
+  /**
+   * What happens in a directory, or to a file, until it is gone. The first event is `ready`: everything from there on is told. A connection
+   * that breaks is made again, and shows as `overflow`: what happened meanwhile is not known.
+   */
+  watch(path: SandboxPath, options: WatchOptions = {}): AsyncGenerator<WatchView> {
+    return watchFiles(this.#caller, `${this.#path}/watch`, path, options);
   }
 
   async *#checked(call: string, query: Call["query"], options: CallOptions): AsyncGenerator<Uint8Array> {

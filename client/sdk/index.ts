@@ -17,6 +17,7 @@ export type {
   SessionView,
   TerminalSize,
   UsageView,
+  WatchView,
   WhoAmI,
 } from "#api/index.ts";
 export { Artifacts, type BuildOptions, type ImportOptions } from "./artifacts.ts";
@@ -63,3 +64,4 @@ export { type CreateOptions, type ListOptions, Sandboxes } from "./sandboxes.ts"
 export { type LineOptions, type RunLineOptions, Session, type SessionOptions } from "./session.ts";
 export type { Transport, TransportReply, TransportRequest } from "./transport.ts";
 export type { UsageOptions } from "./usage.ts";
+export type { WatchOptions } from "./watch.ts";

@@ -37,6 +37,8 @@ const NAMES: ReadonlyMap<TSchema, string> = new Map<TSchema, string>([
   [api.FileView, "FileView"],
   [api.FileWrittenView, "FileWrittenView"],
   [api.TreeWrittenView, "TreeWrittenView"],
+  [api.WatchLine, "WatchLine"],
+  [api.WatchView, "WatchView"],
   [api.Health, "Health"],
   [api.OutputEvent, "OutputEvent"],
   [api.NodeList, "NodeList"],

@@ -8,11 +8,13 @@ import type {
   SandboxView,
   SessionView,
   UsageView,
+  WatchView,
 } from "#api/index.ts";
 import { edgeOf } from "#core/ids.ts";
 import type { CommandResult, ResourceCount } from "#core/node.ts";
 import type { CommandInfo, ExitStatus, FileInfo, SandboxInfo, SessionInfo } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
+import type { WatchEvent } from "#core/watch.ts";
 import type { ArtifactRecord } from "#images/catalogue.ts";
 import type { NodeSighting } from "../watcher/watcher.ts";
 import { base64, textOrBytes } from "./bytes.ts";
@@ -88,6 +90,13 @@ export function fileView({ name, target, mtimeNs, ...info }: FileInfo): FileView
 /** A sample of usage as the API shows it. */
 export function usageView({ limits, oomVictims, ...usage }: SandboxUsage): UsageView {
   return { ...present(usage), oomVictims: oomVictims.map((victim) => ({ ...victim })), limits: present(limits) };
+}
+
+/** An event of a watch as the API shows it. */
+export function watchView(event: WatchEvent): WatchView {
+  if (event.type === "ready" || event.type === "overflow") return event;
+  const from = event.type === "moved" ? { from: textOrBytes(event.from) } : {};
+  return { type: event.type, path: textOrBytes(event.path), directory: event.directory, ...from };
 }
 
 /** An artifact as the API shows it. */

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { SandboxError } from "#core/errors.ts";
-import type { FileChange, FileDigest, FileRead, FileWrite, TreeWrite } from "#core/files.ts";
+import type { FileChange, FileDigest, FileRead, FileWatch, FileWrite, TreeWrite } from "#core/files.ts";
 import { type CommandId, type EdgeId, newCommandId, parseEdgeId, type SandboxId } from "#core/ids.ts";
 import type {
   CommandPage,
@@ -49,7 +49,7 @@ export class TestNode implements Node {
   listedAtOnce = 100;
   /** The cursor that a list of commands comes with. */
   nextPage: string | undefined;
-  /** What readTree gives, and where writeTree puts it. */
+  /** What readTree and watchFiles give, and where writeTree puts it. */
   tree: Uint8Array[] = [];
   readonly files = new Map<string, Uint8Array>();
   /** Every call's name, in order. */
@@ -297,6 +297,11 @@ export class TestNode implements Node {
   async writeTree(_id: SandboxId, write: TreeWrite, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal) {
     await this.#enter(`writeTree ${write.owners}`, signal);
     for await (const chunk of bytes) this.tree.push(new Uint8Array(chunk));
+  }
+
+  async *watchFiles(_id: SandboxId, watch: FileWatch, signal: AbortSignal): AsyncGenerator<Uint8Array> {
+    await this.#enter(`watchFiles ${watch.recursive}`, signal);
+    yield* this.tree;
   }
 
   async changeFile(_id: SandboxId, { type, path, user, ...rest }: FileChange, signal: AbortSignal): Promise<void> {

@@ -140,6 +140,8 @@ int files_run(const struct start *start, int marker) {
 		return files_read_tree(start->path);
 	case ACTION_WRITE_TREE:
 		return files_write_tree(start);
+	case ACTION_WATCH:
+		return files_watch(start);
 	default:
 		return EINVAL;
 	}

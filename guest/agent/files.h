@@ -33,6 +33,8 @@ int files_stat(const char *path);
 /* files_tree_read.c, files_tree_write.c: a stream as core/tree.ts draws it. `flag` of a write: entries keep their owners. */
 int files_read_tree(const char *path);
 int files_write_tree(const struct start *start);
+/* files_watch.c: records of core/watch.ts until it is killed or the path is gone. `flag`: directories below, too. */
+int files_watch(const struct start *start);
 
 /* Makes the directories above the last component that are missing. */
 int files_parents(const char *path);

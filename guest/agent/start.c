@@ -102,7 +102,7 @@ int start_parse(const uint8_t *body, size_t size, struct start *start) {
 		.env_size = fields[START_ENV].size,
 	};
 	bool of_session = start->action == ACTION_SESSION || start->action == ACTION_LINE;
-	bool process = (start->action >= ACTION_EXEC && start->action <= ACTION_WRITE_TREE) || of_session;
+	bool process = (start->action >= ACTION_EXEC && start->action <= ACTION_WATCH) || of_session;
 	if (!process && !start_is_direct(start->action)) return -1;
 	if (fields[START_PORT].value != NULL && start->port == 0) return -1;
 	if (start->action == ACTION_CONNECT && !start->input) return -1;

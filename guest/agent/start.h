@@ -28,6 +28,7 @@ enum action {
 	ACTION_LISTENERS = 21,
 	ACTION_READ_TREE = 12,
 	ACTION_WRITE_TREE = 13,
+	ACTION_WATCH = 14,
 };
 
 enum start_tag {
@@ -43,7 +44,7 @@ enum start_tag {
 	START_LENGTH = 10,     /* u64 */
 	START_MODE = 11,       /* u32 */
 	START_FLAG = 12,       /* u8: parents of what makes a name, recursive of remove, without hidden names of list,
-	                          owners of write tree */
+	                          owners of write tree, recursive of watch */
 	START_TERMINAL = 13,   /* u16 rows, u16 columns */
 	START_SESSION = 14,    /* u32, the session's task */
 	START_PORT = 15,       /* u16, not zero: connect; listeners: wait until somebody listens there */

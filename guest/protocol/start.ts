@@ -45,6 +45,7 @@ const ACTION_CODES: Readonly<Record<TaskAction["type"], number>> = {
   line: 17,
   "read-tree": 12,
   "write-tree": 13,
+  watch: 14,
 };
 
 /** Of a tag: u16 tag, u16 zero, u32 length. */
@@ -137,6 +138,7 @@ function fileFields(action: FileAction): Field[] {
     case "list":
       return [{ tag: TAG.depth, value: word(action.depth) }, flag(!action.hidden)];
     case "remove":
+    case "watch":
       return [flag(action.recursive)];
     case "chmod":
       return [{ tag: TAG.mode, value: mode(action.mode) }];

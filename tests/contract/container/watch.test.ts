@@ -1,0 +1,4 @@
+import { watchContract } from "../watch.ts";
+import { CONTAINER } from "./backend.ts";
+
+watchContract(CONTAINER);
