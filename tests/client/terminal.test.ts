@@ -64,6 +64,23 @@ describe("the command line on a terminal", { timeout: 300_000 }, () => {
     assert.deepEqual([seen.status, seen.restored], [5, true], seen.shown);
   });
 
+  test("top draws its table again and again until Ctrl-C, and leaves the terminal as it was", async () => {
+    const seen = await onTerminal(
+      ["top", "--interval", "100ms"],
+      [{ expect: sandbox.id }, { expect: "\x1b[H" }, { expect: sandbox.id }, { send: "\x03" }],
+    );
+    assert.ok(seen.shown.includes("\x1b[H\x1b[JID "), seen.shown);
+    assert.deepEqual([seen.status, seen.restored], [0, true], seen.shown);
+  });
+
+  test("create --count counts on stderr what is done, over and over on one line", async () => {
+    const words = ["create", "--base", "host-busybox", "--memory", "16MiB", "--label", "set=term", "--count", "3"];
+    const seen = await onTerminal(words, []);
+    for (const done of [1, 2, 3]) assert.ok(seen.shown.includes(`\rdsec: ${done} of 3\x1b[K`), seen.shown);
+    assert.equal(seen.status, 0, seen.shown);
+    assert.equal((await dsec(node, ["rm", "--label", "set=term"])).status, 0);
+  });
+
   test("a new size of the local terminal reaches the program", async () => {
     const script = "trap 'stty size; exit 0' WINCH; echo ready; while :; do sleep 0.1; done";
     const seen = await onTerminal(
