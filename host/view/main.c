@@ -4,9 +4,13 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "serve.h"
@@ -23,6 +27,26 @@ static void shield(void)
 		fprintf(stderr, "dsec-view: not shielded from the out-of-memory killer: %s\n", strerror(errno));
 	if (fd >= 0)
 		close(fd);
+}
+
+/*
+ * It works for sandboxes: what it does not need, nobody shall get through it. It reads which cgroup a process is in and which
+ * doors an agent holds, for which the kernel wants the right to trace.
+ */
+static int drop_rights(void)
+{
+	const uint64_t kept = 1ull << CAP_SYS_PTRACE | 1ull << CAP_DAC_READ_SEARCH;
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2];
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || syscall(SYS_capget, &header, data))
+		return -1;
+	for (int word = 0; word < 2; word++) {
+		data[word].permitted &= (uint32_t)(kept >> (32 * word));
+		data[word].effective = data[word].permitted;
+		data[word].inheritable = 0;
+	}
+	return (int)syscall(SYS_capset, &header, data);
 }
 
 static struct request_page *map_page(const char *path)
@@ -48,7 +72,7 @@ int main(int argc, char **argv)
 	}
 	shield();
 	page = map_page(argv[3]);
-	if (page == NULL || node_open(&node, argv[1], argv[2], argv + 4)) {
+	if (page == NULL || node_open(&node, argv[1], argv[2], argv + 4) || drop_rights()) {
 		fprintf(stderr, "dsec-view: %s\n", strerror(errno));
 		return EXIT_USAGE;
 	}

@@ -76,6 +76,15 @@ for (const binary of ["dsec-view", "dsec-view-asan"]) {
       assert.throws(() => readFileSync(join(view.path, "meminfo")), { code: "EACCES" });
     });
 
+    test("keeps no right that it does not need", async () => {
+      await read("cat meminfo");
+      const status = readFileSync(`/proc/${view.pid}/status`, "latin1");
+      // CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE, as far as the node has them.
+      const effective = BigInt(`0x${/^CapEff:\s*(\w+)$/m.exec(status)?.[1]}`);
+      assert.equal(effective & ~((1n << 2n) | (1n << 19n)), 0n);
+      assert.match(status, /^NoNewPrivs:\s*1$/m);
+    });
+
     test("lives with the agents: what ends the cgroup of the node leaves it alone", () => {
       assert.deepEqual(cgroups.agentPids(), [view.pid]);
     });
