@@ -25,6 +25,9 @@ export type RunLine = Static<typeof RunLine>;
 
 /** A session; `status` is there exactly when its end was observed. */
 export const SessionView = closed({
+  id: Type.String({
+    description: "Of the command that its shell is: what it says between lines is the output of that.",
+  }),
   name: Type.String(),
   pid: Type.Integer({ description: "Of its shell, as seen inside the sandbox." }),
   startedAtMs: Type.Number(),

@@ -180,6 +180,8 @@ export interface SessionSpec {
 
 /** What a node tells about a session. */
 export interface SessionInfo {
+  /** Of the command that its shell is. What the shell says between lines is the output of that. */
+  readonly id: CommandId;
   readonly name: string;
   /** Of the shell, as seen inside the sandbox. */
   readonly pid: number;

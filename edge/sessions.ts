@@ -73,5 +73,5 @@ function shellCommand({ name = "", env, cwd, user, idempotencyKey }: SessionSpec
 }
 
 function sessionInfo({ id, session, pid, startedAtMs, status }: FoundCommand): SessionInfo {
-  return { name: session === undefined || session === "" ? id : session, pid, startedAtMs, status };
+  return { id, name: session === undefined || session === "" ? id : session, pid, startedAtMs, status };
 }

@@ -65,8 +65,8 @@ export function commandView(info: CommandInfo): CommandView {
 }
 
 /** A session as the API shows it. */
-export function sessionView({ name, pid, startedAtMs, status }: SessionInfo): SessionView {
-  return { name, pid, startedAtMs, ...(status === undefined ? {} : { status: statusView(status) }) };
+export function sessionView({ id, name, pid, startedAtMs, status }: SessionInfo): SessionView {
+  return { id, name, pid, startedAtMs, ...(status === undefined ? {} : { status: statusView(status) }) };
 }
 
 /** The answer to a start, with what came of its output. */

@@ -12,6 +12,7 @@ import type {
   PortTicket,
   SandboxList,
   SandboxView,
+  SessionView,
 } from "#api/index.ts";
 import type { ArtifactKind, LayerDigest } from "#core/sandbox.ts";
 import type { NewArtifact } from "#images/catalogue.ts";
@@ -61,7 +62,7 @@ export type AnyReply = ErrorBody &
   ArtifactView &
   ArtifactList &
   PortTicket &
-  NodeList & { readonly offset: number; readonly openapi: string } & {
+  NodeList & { readonly sessions: readonly SessionView[] } & { readonly offset: number; readonly openapi: string } & {
     readonly paths: Readonly<Record<string, Readonly<Record<string, { readonly operationId: string }>>>>;
     readonly components: { readonly schemas: Readonly<Record<string, unknown>> };
   };

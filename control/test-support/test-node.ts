@@ -199,7 +199,7 @@ export class TestNode implements Node {
   async openSession(id: SandboxId, spec: SessionSpec, signal: AbortSignal): Promise<SessionInfo> {
     await this.#enter("openSession", signal);
     this.#sandbox(id);
-    const info = { name: spec.name ?? "made-up", pid: 8, startedAtMs: 4, status: undefined };
+    const info = { id: newCommandId(), name: spec.name ?? "made-up", pid: 8, startedAtMs: 4, status: undefined };
     this.sessions.set(info.name, { spec, info });
     return info;
   }

@@ -7,6 +7,7 @@ const TOOLS: readonly { readonly name: string; readonly debianPackage: string; r
   { name: "make", debianPackage: "make", why: "building the agent and the launcher" },
   { name: "mkfs.btrfs", debianPackage: "btrfs-progs", why: "making the volume with disk limits" },
   { name: "mmdebstrap", debianPackage: "mmdebstrap", why: "making Debian base images" },
+  { name: "bash-static", debianPackage: "bash-static", why: "sessions, whose shell it is" },
   { name: "busybox", debianPackage: "busybox-static", why: "the base image host-busybox" },
   { name: "skopeo", debianPackage: "skopeo", why: "fetching images from container registries" },
 ];

@@ -100,6 +100,7 @@ export function sessionsContract(backend: ContractBackend): void {
       const listed = (await sandbox.sessions()).find(({ name }) => name === "ordered");
       assert.equal(listed?.status, undefined);
       assert.ok((listed?.pid ?? 0) > 1);
+      assert.equal((await sandbox.command(listed?.id ?? "").info()).session, "ordered");
       const commands = (await sandbox.commands()).filter((command) => command.session === "ordered");
       assert.equal(commands.length, 20);
       assert.deepEqual(commands[0]?.argv, ["n=$((n+1)); echo $n"]);
