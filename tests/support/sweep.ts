@@ -5,7 +5,7 @@ import { findCgroups, findMounts, findProcesses, type Marks } from "./marks.ts";
 import { waitUntil } from "./wait.ts";
 
 /** Most time that killed processes get to leave their cgroups. */
-const DEATH_MS = 10_000;
+const DEATH_MS = 60_000;
 
 /** Removes whatever carries the marks of a node: what a failed test leaves must not disturb the next. */
 export async function sweep(marks: Marks): Promise<void> {
