@@ -89,7 +89,9 @@ test("directories are listed, made and removed; names that are not UTF-8 are bas
   assert.equal((await api.call("GET", `${path}/stat?path=/a`)).json.name, "ä");
   assert.equal((await api.call("POST", `${path}/mkdir?path=/a&parents=1`)).status, 204);
   assert.equal((await api.call("DELETE", `${path}?path=/a&recursive=true`)).status, 204);
-  assert.deepEqual(api.node.calls.slice(-2), ["changeFile mkdir 493 true", "changeFile remove true"]);
+  // The watcher asks the node as well, whenever it is time.
+  const changes = api.node.calls.filter((call) => call.startsWith("changeFile"));
+  assert.deepEqual(changes, ["changeFile mkdir 493 true", "changeFile remove true"]);
 });
 
 test("a missing file is NotFound before any byte; one that fails midway breaks the reply", async () => {
