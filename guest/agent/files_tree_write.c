@@ -63,9 +63,8 @@ static int blame(int error, const char *path, size_t size) {
 }
 
 static struct timespec time_of(int64_t ns) {
-	int64_t rest = ns % 1000000000;
-	if (rest < 0) rest += 1000000000;
-	return (struct timespec){.tv_sec = (ns - rest) / 1000000000, .tv_nsec = rest};
+	int64_t seconds = ns / 1000000000, rest = ns % 1000000000;
+	return rest < 0 ? (struct timespec){seconds - 1, rest + 1000000000} : (struct timespec){seconds, rest};
 }
 
 static struct attributes attributes_of(const struct tree_record *record) {
@@ -204,10 +203,9 @@ static int make_link(int parent, const char *path, const char *name, const struc
 
 static int make_fifo(int parent, const char *name, const struct attributes *attributes) {
 	int error = clear_way(parent, name);
-	if (error == 0 && mkfifoat(parent, name, 0600) != 0) error = errno;
-	if (error == 0) error = dress_name(parent, name, attributes);
-	/* Nobody else can have put a link there that leads further than the user may go. */
-	return error != 0 ? error : fchmodat(parent, name, attributes->mode, 0) != 0 ? errno : 0;
+	/* Its mode at once: whoever may write in the directory can put a link there, which a later change would follow. */
+	if (error == 0 && mkfifoat(parent, name, attributes->mode) != 0) error = errno;
+	return error != 0 ? error : dress_name(parent, name, attributes);
 }
 
 static int begin_file(int parent, const char *name, const struct tree_record *record) {
@@ -355,6 +353,8 @@ static int take_all(void) {
 
 int files_write_tree(const struct start *start) {
 	fcntl(0, F_SETPIPE_SZ, SPLICED);
+	/* Every mode here is meant. */
+	umask(0);
 	state.owners = start->flag;
 	int error = files_parents(start->path);
 	if (error != 0) return error;

@@ -1,6 +1,7 @@
 /* The agent's side of sessions: what the runner says, and the end of everything that a session started. */
 #include "session.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +18,8 @@
 #define PASS_US 2000u
 /* Passes that only stop processes, so that none makes others while they are being killed. */
 #define STOP_PASSES 50
+/* What is heard in one turn: whoever speaks for the runner must not keep the agent from everything else. */
+#define HEARD_AT_ONCE 16
 /* From then on what is left waits for the kernel: it dies when that lets it. */
 #define SLOW_PASS_US 50000u
 
@@ -28,7 +31,7 @@ bool session_open(struct agent *agent, struct task *task, int runner) {
 	session->shell_fd = -1;
 	list_init(&session->lines);
 	task->shell = session;
-	agent_watch(agent, runner, EPOLLIN | EPOLLET, ON_SESSION, task);
+	agent_watch(agent, runner, EPOLLIN, ON_SESSION, task);
 	return true;
 }
 
@@ -105,10 +108,13 @@ static void heard(struct agent *agent, struct session *session, const struct run
 void session_event(struct agent *agent, struct task *task) {
 	struct session *session = task->shell;
 	struct runner_message message;
-	while (session != NULL && session->runner >= 0) {
+	for (int i = 0; i < HEARD_AT_ONCE && session != NULL && session->runner >= 0; i++) {
 		ssize_t got = recv(session->runner, &message, sizeof message, MSG_DONTWAIT);
-		if (got <= 0) return;
+		if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+		/* Nobody holds the other end, which would be told again and again. */
+		if (got <= 0) close_fd(&session->runner);
 		if (got == sizeof message) heard(agent, session, &message);
+		session = task->shell;
 	}
 }
 

@@ -76,6 +76,8 @@ static void serve(const struct options *options) {
 			(void)ignored;
 		}
 		close_received(&spawn);
+		/* The next child is somebody else's, and its user may look into it: a shorter request would not cover this one. */
+		memset(body, 0, sizeof body < spawn.body_size ? sizeof body : spawn.body_size);
 	}
 }
 

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { existsSync, readFileSync } from "node:fs";
+import { randomBytes } from "node:crypto";
+import { closeSync, existsSync, openSync, readFileSync, readSync } from "node:fs";
 import { mkdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, test } from "node:test";
@@ -18,6 +19,25 @@ async function spawnerOf(agent: TestAgent): Promise<number> {
       if (name.trim() === "dsec-spawner") return Number(child);
     }
     await setTimeout(5);
+  }
+}
+
+/** Whether a process has the text in memory that it can write. */
+function remembers(pid: number, text: string): boolean {
+  const memory = openSync(`/proc/${pid}/mem`, "r");
+  try {
+    return readFileSync(`/proc/${pid}/maps`, "utf8")
+      .split("\n")
+      .flatMap((region) => (/^(\w+)-(\w+) rw/.exec(region) ?? []).slice(1).map((at) => Number(`0x${at}`)))
+      .some((from, at, bounds) => {
+        const size = at % 2 === 0 ? (bounds[at + 1] ?? from) - from : 0;
+        // What sanitizers set aside is larger than any memory.
+        if (size === 0 || size > 2 ** 26) return false;
+        const bytes = Buffer.alloc(size);
+        return bytes.subarray(0, readSync(memory, bytes, 0, size, from)).includes(text);
+      });
+  } finally {
+    closeSync(memory);
   }
 }
 
@@ -189,6 +209,26 @@ print("getpid", call(39 if x else 172))
       assert.equal(Number(await totals()), Number(kib) * 1024);
       process.kill(await spawnerOf(agent), "SIGKILL");
       assert.equal(Number(await totals()), Number(kib) * 1024);
+      link.close();
+    });
+
+    test("the spawner forgets what it started: a later session's user may look into what is made of it", async () => {
+      await using agent = await TestAgent.start({ build });
+      const link = await agent.connect();
+      const secret = randomBytes(16).toString("hex");
+      const [number, recorder] = [nextNumber(), new Recorder(() => undefined)];
+      const spec = {
+        ...EXEC_DEFAULTS,
+        env: { PADDING: "x".repeat(8_000), SECRET: secret },
+        action: exec("sleep", "60"),
+      };
+      const { pid } = await link.start(number, spec, recorder);
+      // The next start waits for the spawner to be done with this one.
+      await line(link, "true");
+      assert.equal(remembers(pid, secret), true);
+      assert.equal(remembers(await spawnerOf(agent), secret), false);
+      link.signal(number, 9, "group");
+      await recorder.status.promise;
       link.close();
     });
 
