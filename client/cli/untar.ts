@@ -156,7 +156,7 @@ class DiskSink implements EntrySink {
         this.#beginFile(entry, path);
         break;
       case "symlink":
-        if (!this.#options.allLinks && leadsOut(name, entry.target)) {
+        if (!this.#options.allLinks && this.#leadsOut(name, entry.target)) {
           this.#linksLeftOut += 1;
           return;
         }
@@ -200,6 +200,21 @@ class DiskSink implements EntrySink {
     }
   }
 
+  /**
+   * True when the target of a link at `name` is absolute or can lead above the root. Only from a directory of the tree is it known
+   * where `..` leads: any other name is a link, or may become one.
+   */
+  #leadsOut(name: string, target: string): boolean {
+    if (target.startsWith("/")) return true;
+    const at = name.split("/").slice(0, -1);
+    for (const part of target.split("/")) {
+      if (part === "" || part === ".") continue;
+      if (part !== "..") at.push(part);
+      else if (this.#kinds.get(at.join("/")) !== "directory" || at.pop() === undefined) return true;
+    }
+    return false;
+  }
+
   #pathOf(name: string): Buffer {
     return name === "" ? this.#root : Buffer.concat([this.#root, Buffer.from("/"), Buffer.from(name, "latin1")]);
   }
@@ -213,18 +228,6 @@ function writeHole(fd: number, { extents = [], size }: TreeEntry): void {
   const last = extents.at(-1);
   if (last !== undefined && last.offset + last.size === size && last.size > 0) return;
   writeSync(fd, Buffer.alloc(1), 0, 1, size - 1);
-}
-
-/** True when the target of a link at `name` is absolute or leads above the root of the tree. */
-function leadsOut(name: string, target: string): boolean {
-  if (target.startsWith("/")) return true;
-  let depth = name.split("/").length - 1;
-  for (const part of target.split("/")) {
-    if (part === "..") depth -= 1;
-    else if (part !== "" && part !== ".") depth += 1;
-    if (depth < 0) return true;
-  }
-  return false;
 }
 
 function timeOf({ mtimeS, mtimeNs }: TreeEntry): number {
