@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http";
+import type { Duplex } from "node:stream";
 
 /** A client that has an answer and goes on uploading is cut off after so long. */
 const LINGER_MS = 5_000;
@@ -14,4 +15,17 @@ export function linger(request: IncomingMessage): void {
   const timer = setTimeout(() => request.complete || socket.destroy(), LINGER_MS);
   timer.unref();
   socket.once("close", () => clearTimeout(timer));
+}
+
+/**
+ * Ends a connection that left HTTP, or never spoke it, after these last bytes. HTTP closes its connections; of this one nobody else
+ * would notice that the client keeps its side open.
+ */
+export function endConnection(socket: Duplex, last = ""): void {
+  socket.resume();
+  socket.end(last, () => {
+    const timer = setTimeout(() => socket.destroy(), LINGER_MS);
+    timer.unref();
+    socket.once("close", () => clearTimeout(timer));
+  });
 }

@@ -9,7 +9,7 @@ import { attachRoute } from "./attach/route.ts";
 import { failureOf } from "./failure.ts";
 import type { Call, Handlers, Services } from "./handler.ts";
 import { parseJson } from "./json.ts";
-import { linger } from "./linger.ts";
+import { endConnection, linger } from "./linger.ts";
 import { PortCalls } from "./ports/calls.ts";
 import { portRoute } from "./ports/route.ts";
 import { queryReader } from "./query.ts";
@@ -52,7 +52,8 @@ declare module "fastify" {
 
 /** The HTTP server with every call of the API, not listening yet. */
 export function apiserver(services: Services): FastifyInstance {
-  const upgrades = new Upgrades(services, [attachRoute(services), portRoute(services)]);
+  // Ports first: on their hosts nothing of the API answers.
+  const upgrades = new Upgrades(services, [portRoute(services), attachRoute(services)]);
   const app = Fastify({
     logger: false,
     serverFactory: (handle) => newServer(handle, upgrades, new PortCalls(services)),
@@ -203,7 +204,7 @@ function refuseUnreadable(error: Error, socket: Socket): void {
   const { status, body } = failureOf(refusal);
   const text = JSON.stringify(body);
   const head = `HTTP/1.1 ${status} Refused\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(text)}`;
-  socket.end(`${head}\r\nConnection: close\r\n\r\n${text}`);
+  endConnection(socket, `${head}\r\nConnection: close\r\n\r\n${text}`);
 }
 
 function fail({ log }: Services, error: unknown, request: FastifyRequest, reply: FastifyReply): void {

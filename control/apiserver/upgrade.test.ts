@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import * as http from "node:http";
+import { connect } from "node:net";
 import type { Duplex } from "node:stream";
 import { test } from "node:test";
 import Fastify from "fastify";
@@ -80,6 +81,17 @@ test("without a token, or with a wrong one, nothing is upgraded", async () => {
     assert.equal(outcome.status, 401);
     assert.match(outcome.text, /"kind":"Unauthenticated"/);
   }
+});
+
+test("a client that was refused and keeps its side open is let go", async () => {
+  await using api = await server(echo);
+  const ended = new Promise<void>((resolve) => api.app.server.on("connection", (one) => one.once("close", resolve)));
+  const client = connect({ port: Number(api.port), host: "127.0.0.1", allowHalfOpen: true });
+  client.write("GET /echo/x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+  client.resume();
+  await once(client, "end");
+  await ended;
+  client.destroy();
 });
 
 test("a refusal of the route is the reply", async () => {

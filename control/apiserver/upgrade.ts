@@ -5,6 +5,7 @@ import { SandboxError } from "#core/errors.ts";
 import type { Principal } from "../iam/iam.ts";
 import { failureOf } from "./failure.ts";
 import type { Services } from "./handler.ts";
+import { endConnection } from "./linger.ts";
 
 /** The subprotocol under which a browser, which cannot set headers, sends its token; the server never picks it. */
 const TOKEN_PROTOCOL = "dsec.bearer.";
@@ -89,7 +90,7 @@ export class Upgrades {
     if (typed.kind === "Internal") this.#services.log.error({ err: error, url }, "an upgrade failed");
     const text = JSON.stringify(body);
     const head = `HTTP/1.1 ${status} Refused\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(text)}`;
-    socket.end(`${head}\r\nConnection: close\r\n\r\n${text}`);
+    endConnection(socket, `${head}\r\nConnection: close\r\n\r\n${text}`);
   }
 }
 

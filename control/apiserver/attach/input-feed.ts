@@ -5,6 +5,8 @@ import type { AttachTarget } from "./attachment.ts";
 import type { MessageSocket } from "./socket.ts";
 
 const OFFSET_BYTES = 8;
+/** Messages that are kept as they came: beyond it they are joined, for each costs more than a short one's bytes. */
+const PIECES_LIMIT = 1024;
 
 interface Piece {
   readonly offset: number;
@@ -14,14 +16,14 @@ interface Piece {
 /** The input that one attachment brings: kept in order, given to the node a run at a time, and never more than the window. */
 export class InputFeed {
   readonly #target: AttachTarget;
-  readonly #socket: MessageSocket;
+  readonly #socket: Pick<MessageSocket, "tell" | "signal">;
   #state: "absent" | "asked" | "held" | "lost" = "absent";
   #pieces: Piece[] = [];
   #waitingBytes = 0;
   #close = false;
   #feeding: Promise<void> | undefined;
 
-  constructor(target: AttachTarget, socket: MessageSocket) {
+  constructor(target: AttachTarget, socket: Pick<MessageSocket, "tell" | "signal">) {
     this.#target = target;
     this.#socket = socket;
   }
@@ -64,7 +66,9 @@ export class InputFeed {
         hint: "wait for input-ack",
       });
     }
+    if (bytes.length === 0) return;
     this.#pieces.push({ offset, bytes });
+    if (this.#pieces.length > PIECES_LIMIT) this.#join();
     this.#start();
   }
 
@@ -124,6 +128,15 @@ export class InputFeed {
       this.#pieces.shift();
     }
     return run;
+  }
+
+  #join(): void {
+    const run = this.#takeRun();
+    const [first] = run;
+    if (first === undefined || this.#pieces.length > 0) {
+      throw new SandboxError("InvalidArgument", "input in too many pieces that do not follow each other");
+    }
+    this.#pieces.push({ offset: first.offset, bytes: Buffer.concat(run.map(({ bytes }) => bytes)) });
   }
 
   #drop(): void {

@@ -5,6 +5,9 @@ import { SandboxError } from "#core/errors.ts";
 /** A connection whose client shows no life for two of these is dead. */
 const BEAT_MS = 15_000;
 
+/** So much may be on its way to a client that asks without reading what it is told: then it is cut off. */
+const UNREAD_BYTES = 4 * 1024 * 1024;
+
 /** One WebSocket: sends at the pace of the connection, and notices when nobody is there any more. */
 export class MessageSocket {
   readonly #socket: WebSocket;
@@ -49,9 +52,11 @@ export class MessageSocket {
     });
   }
 
-  /** Says it when the connection is still there. */
+  /** Says it when the connection is still there, and the client takes what it is told. */
   tell(event: AttachEvent): void {
-    if (this.#socket.readyState === this.#socket.OPEN) this.#socket.send(JSON.stringify(event));
+    if (this.#socket.readyState !== this.#socket.OPEN) return;
+    if (this.#socket.bufferedAmount > UNREAD_BYTES) this.#socket.terminate();
+    else this.#socket.send(JSON.stringify(event));
   }
 
   close(code: number): void {

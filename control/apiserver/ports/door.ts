@@ -71,7 +71,9 @@ function scopeOf(address: PortAddress): PassScope {
 /** Other sandboxes are on the same site: cookies alone do not tell their pages from this host's own. */
 function refuseStrangers({ headers, method }: IncomingMessage): void {
   const site = headers["sec-fetch-site"];
-  const navigates = headers["sec-fetch-mode"] === "navigate" && (method === "GET" || method === "HEAD");
+  // A frame in a page of another host navigates too.
+  const whole = (headers["sec-fetch-dest"] ?? "document") === "document";
+  const navigates = headers["sec-fetch-mode"] === "navigate" && whole && (method === "GET" || method === "HEAD");
   const fromElsewhere = site !== undefined && site !== "same-origin" && site !== "none" && !navigates;
   const { origin } = headers;
   const otherOrigin = origin !== undefined && URL.parse(origin)?.host !== headers.host;

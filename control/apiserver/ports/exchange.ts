@@ -2,7 +2,7 @@ import * as http from "node:http";
 import type { Duplex } from "node:stream";
 import { SandboxError } from "#core/errors.ts";
 import type { PortAddress } from "./address.ts";
-import { pairs, requestHeaders, responseHeaders } from "./headers.ts";
+import { passedTrailers, requestHeaders, responseHeaders } from "./headers.ts";
 
 /** Answers before the answer that are passed on; a server could send them for ever. */
 const INTERIM_LIMIT = 16;
@@ -67,7 +67,7 @@ export function sendBody(outgoing: http.ClientRequest, { request, progress }: Ex
   request.on("data", progress);
   request.pipe(outgoing, { end: false });
   request.once("end", () => {
-    if (request.rawTrailers.length > 0) outgoing.addTrailers([...pairs(request.rawTrailers)]);
+    if (request.rawTrailers.length > 0) outgoing.addTrailers(passedTrailers(request));
     outgoing.end();
   });
   // The head goes out although nothing of the body may come for long.
@@ -126,7 +126,7 @@ export function passResponse(
     incoming.pipe(response, { end: false });
     incoming.once("end", () => {
       if (!incoming.complete) return settle(false);
-      if (incoming.rawTrailers.length > 0) response.addTrailers([...pairs(incoming.rawTrailers)]);
+      if (incoming.rawTrailers.length > 0) response.addTrailers(passedTrailers(incoming));
       response.end(() => settle(true));
     });
     response.once("close", () => settle(response.writableFinished));

@@ -31,7 +31,6 @@ const TOKEN = /^bearer +dsec_/i;
  */
 const OF_ORIGIN = new Set([
   "alt-svc",
-  "clear-site-data",
   "nel",
   "report-to",
   "reporting-endpoints",
@@ -39,6 +38,8 @@ const OF_ORIGIN = new Set([
   "set-cookie",
   "strict-transport-security",
 ]);
+/** What reaches the other hosts of the domain, too, which belong to other sandboxes. */
+const OF_SITE = new Set(["clear-site-data"]);
 /** A document gets an origin of its own: no storage, no cookies, no call with the rights of the API's origin. */
 const SANDBOXED = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts";
 
@@ -88,7 +89,8 @@ export function responseHeaders(response: IncomingMessage, { form }: PortAddress
   const headers: string[] = [];
   for (const [name, value] of pairs(response.rawHeaders)) {
     const key = name.toLowerCase();
-    if (OF_CONNECTION.has(key) || key.startsWith("dsec-") || (form === "path" && OF_ORIGIN.has(key))) continue;
+    if (OF_CONNECTION.has(key) || key.startsWith("dsec-") || OF_SITE.has(key)) continue;
+    if (form === "path" && OF_ORIGIN.has(key)) continue;
     if (named.has(key) && key !== "content-length" && key !== "trailer") continue;
     headers.push(name, key === "set-cookie" ? hostOnly(value) : value);
   }
@@ -96,7 +98,27 @@ export function responseHeaders(response: IncomingMessage, { form }: PortAddress
   return headers;
 }
 
-/** Name and value of each header, or trailer. */
+/** What may not come as a trailer: what each side says of itself in the head, and what frames the message. */
+const NO_TRAILER = new Set([
+  ...OF_CONNECTION,
+  ...OF_ORIGIN,
+  ...OF_SITE,
+  "authorization",
+  "content-length",
+  "cookie",
+  "host",
+  "trailer",
+]);
+
+/** The trailers that are the application's, either way. */
+export function passedTrailers({ rawTrailers }: Pick<IncomingMessage, "rawTrailers">): [string, string][] {
+  return [...pairs(rawTrailers)].filter(([name]) => {
+    const key = name.toLowerCase();
+    return !NO_TRAILER.has(key) && !FORWARDED.test(key) && !key.startsWith("dsec-");
+  });
+}
+
+/** Name and value of each header. */
 export function* pairs(raw: RawHeaders): Generator<[string, string], void, undefined> {
   for (let at = 0; at + 1 < raw.length; at += 2) yield [raw[at] ?? "", raw[at + 1] ?? ""];
 }

@@ -103,12 +103,13 @@ test("the cookie does not serve pages of other hosts, of the same site either", 
     { origin: "null" },
     { "sec-fetch-site": "same-site", "sec-fetch-mode": "cors" },
     { "sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors" },
+    { "sec-fetch-site": "same-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe" },
   ];
   for (const headers of refused) {
     const { status, json } = await ask("/", { cookie, ...headers } as Record<string, string>);
     assert.deepEqual([status, json.error.kind], [403, "PermissionDenied"], JSON.stringify(headers));
   }
-  const navigation = { "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate" };
+  const navigation = { "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document" };
   assert.equal((await ask("/", { cookie, ...navigation }, "POST")).status, 403);
   for (const headers of [{ origin: `https://${host}` }, { "sec-fetch-site": "same-origin" }, navigation]) {
     assert.equal(
@@ -134,6 +135,14 @@ test("a WebSocket of a page of the host opens with the cookie, one of another pa
   };
   assert.equal(await open(`https://${host}`), 101);
   assert.equal(await open("https://evil.test"), 403);
+});
+
+test("on the host of a port no WebSocket is the API's", async () => {
+  const headers = { host, authorization: `Bearer ${api.token}`, connection: "Upgrade", upgrade: "websocket" };
+  const request = http.get(`${api.url}/v1/sandboxes/${id}/commands/c-aaaaaaaaaaaa/attach`, { headers, agent: false });
+  const [response, socket] = await once(request, "upgrade");
+  socket.destroy();
+  assert.equal(response.statusMessage, "Switching Protocols");
 });
 
 test("a server without a domain has no such hosts and no tickets", async () => {

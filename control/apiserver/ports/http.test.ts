@@ -140,6 +140,22 @@ describe("what reaches the server in the sandbox", () => {
     assert.match(reply, /hello[\s\S]* world[\s\S]*x-sum: 11\r\n\r\n$/);
   });
 
+  test("trailers bring nothing that a head may not", async () => {
+    await using server = await listening(
+      http.createServer(async (request, response) => {
+        response.writeHead(200, { trailer: "x-heard" });
+        await request.resume().toArray();
+        const said = { "set-cookie": "a=b", "dsec-error": "Internal", "clear-site-data": "*" };
+        response.addTrailers({ "x-heard": Object.keys(request.trailers).join(), ...said });
+        response.end("body");
+      }),
+    );
+    const trailers = "0\r\nX-Own: 1\r\nX-Forwarded-For: 192.0.2.1\r\nAuthorization: Basic YTpi\r\nHost: x\r\n\r\n";
+    const lines = ["Transfer-Encoding: chunked", "Trailer: X-Own", "Connection: close"];
+    const reply = await exchange(head(server.port, lines, "POST") + trailers);
+    assert.match(reply, /0\r\nx-heard: x-own\r\n\r\n$/);
+  });
+
   test("a body is sent when the server says so, or not at all", async () => {
     const server = http.createServer((_, response) => response.end("unexpected"));
     server.on("checkContinue", (request, response) => {

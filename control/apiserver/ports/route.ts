@@ -3,6 +3,7 @@ import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { SandboxError } from "#core/errors.ts";
 import type { Services } from "../handler.ts";
+import { endConnection } from "../linger.ts";
 import type { UpgradeCall, UpgradeRoute } from "../upgrade.ts";
 import { type PortAddress, portAddress } from "./address.ts";
 import { reachPort } from "./calls.ts";
@@ -67,7 +68,7 @@ async function shake(call: UpgradeCall, exchange: Exchange): Promise<void> {
   // Node's type asks for more than the method uses.
   response.assignSocket(socket as Socket);
   await passResponse(incoming, response, exchange);
-  socket.end();
+  endConnection(socket);
 }
 
 function agreement(incoming: IncomingMessage, address: PortAddress): string {
