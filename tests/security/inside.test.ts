@@ -80,3 +80,14 @@ test("two sandboxes have different ids and see nothing of each other", async () 
   assert.notEqual(await output(one, "cat /proc/self/uid_map"), await output(two, "cat /proc/self/uid_map"));
   assert.equal(await output(two, "ls /tmp"), "");
 });
+
+test("a sandbox that takes all the terminals it can get leaves the others theirs", async () => {
+  await using node = await startNodeWithBase();
+  const [greedy, other] = await Promise.all([create(node), create(node)]);
+  await installProgram(greedy, join(import.meta.dirname, "testdata/terminals.c"), "/tmp/terminals");
+  const holding = await greedy.start(["/tmp/terminals"]);
+  const { value: said } = await holding.stdout().next();
+  assert.equal(Number(Buffer.from(said ?? []).toString()), 256);
+  const command = await other.terminal({ line: ["tty"] });
+  assert.match((await command.result()).stdoutText, /^\/dev\/pts\/0/);
+});
