@@ -15,7 +15,7 @@ import type { CradleRequest } from "#host/cradle/client.ts";
 import { networkOf, processIo } from "#host/sys/counters.ts";
 import { bootTicks, processStartTicks } from "#host/sys/process.ts";
 import { openView } from "#host/view/server.ts";
-import { openVolume, type Volume } from "#host/volume/volume.ts";
+import { openVolume, type Upper, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerStore } from "#images/store.ts";
 import { awaitEarlierLauncher, endAgent, findAgents } from "./agents.ts";
@@ -78,10 +78,11 @@ async function openParts(options: ContainerOptions): Promise<Backend> {
   const launcher = opened.use(await Launcher.open({ ...programs, view, log }));
   const processors = openProcessors(runDirs);
   const blanks = opened.use(
-    new Blanks({
+    await Blanks.open({
       dir: join(options.runDir, "blanks"),
       request: (slot) => blankRequest({ slot }, cgroups.agentDirs, config),
       launcher,
+      volume,
       most: config.blanks,
       busyAt: availableParallelism(),
       log,
@@ -256,27 +257,37 @@ class ContainerBackend implements Backend {
     const blank = await blanks.take(place.slot);
     try {
       const given = processorList(processors.assign(spec.id, cpus));
-      const { pid } = await launcher.create(this.#request(spec, place, layers, given), signal);
+      const upper = this.#upper(spec, place, blank);
+      const { pid } = await launcher.create(this.#request(spec, place, { layers, upper, processors: given }), signal);
       return { ...this.#identify(spec.id, pid, blank), cpus, processors: given, createdTicks: bootTicks() };
     } catch (error) {
       blank?.link.close();
-      launcher.drop(uidBaseOf(place, this.#options.config.firstUid));
+      await blanks.end(place.slot);
       throw error;
     }
   }
 
-  #request(spec: SandboxSpec, place: Place, layers: readonly string[], processors: string): CradleRequest {
-    const { cgroups, profile, runDirs, volume } = this.#parts;
+  #upper(spec: SandboxSpec, place: Place, blank: Blank | undefined): Upper {
+    const { volume } = this.#parts;
+    const limitBytes = diskLimitBytes(spec);
+    if (blank !== undefined) return volume.renameUpper(blank.upper, spec.id, limitBytes);
+    return volume.createUpper(spec.id, { uid: uidBaseOf(place, this.#options.config.firstUid), limitBytes });
+  }
+
+  #request(
+    spec: SandboxSpec,
+    place: Place,
+    parts: { readonly layers: readonly string[]; readonly upper: Upper; readonly processors: string },
+  ): CradleRequest {
+    const { cgroups, profile, runDirs } = this.#parts;
     const { config } = this.#options;
-    const uid = uidBaseOf(place, config.firstUid);
     const prepared = {
-      layers,
-      upper: volume.createUpper(spec.id, { uid, limitBytes: diskLimitBytes(spec) }),
+      ...parts,
       cgroups: cgroups.plan(spec.id, limitsOf(spec)),
       agentCgroups: cgroups.agentDirs,
       socketPath: runDirs.socketPath(spec.id),
       profile,
-      processors: config.spreadProcessors ? processors : undefined,
+      processors: config.spreadProcessors ? parts.processors : undefined,
     };
     return launchRequest(spec, place, prepared, config);
   }

@@ -8,6 +8,7 @@ import { run } from "#core/backend-suite.ts";
 import { openCgroups } from "#host/cgroup/cgroups.ts";
 import { startCradle } from "#host/cradle/client.ts";
 import { processStartTicks } from "#host/sys/process.ts";
+import { openVolume } from "#host/volume/volume.ts";
 import { agentOf } from "./handle.ts";
 import { type ContainerRig, containerRig, TEST_CONFIG } from "./test-support/rig.ts";
 
@@ -93,6 +94,16 @@ describe("blanks of a node", () => {
     await rig.restart({ config: CONFIG });
     assert.equal(waiting(rig).size, 0);
     for (const pid of pids) assert.equal(processStartTicks(pid), undefined, `blank ${pid} lives on`);
+  });
+
+  test("of a node that was killed leave no upper to the next one", async () => {
+    await rig.backend[Symbol.asyncDispose]();
+    const { dataDir, runDir } = rig.options;
+    // Adopted by the node that starts.
+    const volume = await openVolume({ dataDir, runDir, sizeMiB: CONFIG.volumeSize });
+    volume.createUpper("blank-7", { uid: 0x0900_0000, limitBytes: undefined });
+    const backend = await rig.restart({ config: CONFIG });
+    assert.equal((await backend.inventory()).uppers.size, 0);
   });
 
   test("that no node keeps count as leaks", async () => {

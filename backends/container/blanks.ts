@@ -4,10 +4,13 @@ import type { GuestLink } from "#core/guest.ts";
 import { connectUnix } from "#guest/protocol/connect.ts";
 import type { BlankRequest } from "#host/cradle/client.ts";
 import { processStartTicks } from "#host/sys/process.ts";
+import type { Volume } from "#host/volume/volume.ts";
 import type { AgentProcess } from "./handle.ts";
 
 /** A sandbox before it has an environment: its agent answers already. */
 export interface Blank {
+  /** Id of its upper, until that gets the sandbox's. */
+  readonly upper: string;
   readonly agent: AgentProcess;
   readonly link: GuestLink;
 }
@@ -22,6 +25,8 @@ export interface BlanksOptions {
     blank(request: BlankRequest, signal: AbortSignal): Promise<{ readonly pid: number }>;
     drop(uidBase: number): void;
   };
+  /** Holds their uppers, among those of sandboxes. */
+  readonly volume: Pick<Volume, "createUpper" | "removeUpper" | "list">;
   /** Blanks at once. */
   readonly most: number;
   /** Creates under way from which on no blank is begun: the machine has enough to do. */
@@ -31,6 +36,8 @@ export interface BlanksOptions {
 
 /** A blank that takes longer is given up. */
 const MAKE_LIMIT_MS = 15_000;
+/** Begins the ids of their uppers: no sandbox's does. */
+const UPPER = "blank-";
 /** Blanks whose slots are given away already and that were not taken yet. */
 const SPARE = 4;
 
@@ -42,7 +49,7 @@ const SPARE = 4;
  * Blanks of one node, each for the one slot whose user ids it has. They are made one after the other while few creates are under
  * way, are used once, and end with the launcher: a node that is killed leaves none.
  */
-export class Blanks implements Disposable {
+export class Blanks implements AsyncDisposable {
   readonly #options: BlanksOptions;
   readonly #ready = new Map<number, Blank>();
   readonly #closing = new AbortController();
@@ -50,21 +57,26 @@ export class Blanks implements Disposable {
   #making: { readonly slot: number; readonly done: Promise<void> } | undefined;
   readonly #creating = new Set<number>();
 
-  /** Removes what an earlier node left of its own. */
-  constructor(options: BlanksOptions) {
+  private constructor(options: BlanksOptions) {
     this.#options = options;
+  }
+
+  /** Removes what an earlier node left of its own. */
+  static async open(options: BlanksOptions): Promise<Blanks> {
     rmSync(options.dir, { recursive: true, force: true });
     mkdirSync(options.dir, { recursive: true, mode: 0o700 });
+    for (const upper of options.volume.list()) if (upper.startsWith(UPPER)) await options.volume.removeUpper(upper);
+    return new Blanks(options);
   }
 
   /** First user ids of the blanks that are there, in the making, or being used up. */
   get uidBases(): ReadonlySet<number> {
-    const slots = [
-      ...this.#ready.keys(),
-      ...this.#creating,
-      ...(this.#making === undefined ? [] : [this.#making.slot]),
-    ];
-    return new Set(slots.map((slot) => this.#options.request(slot).uidBase));
+    return new Set(this.#slots.map((slot) => this.#options.request(slot).uidBase));
+  }
+
+  /** Ids of their uppers. */
+  get uppers(): ReadonlySet<string> {
+    return new Set(this.#slots.map(upperOf));
   }
 
   /** Says which slots are used next, in this order. A blank of another gives way when there are too many. */
@@ -94,10 +106,26 @@ export class Blanks implements Disposable {
     return blank;
   }
 
-  [Symbol.dispose](): void {
+  /** Ends the blank of a slot, whether it waits or was taken and not used. Safe when there is none. */
+  async end(slot: number): Promise<void> {
+    const { launcher, request, volume } = this.#options;
+    this.#ready.get(slot)?.link.close();
+    this.#ready.delete(slot);
+    launcher.drop(request(slot).uidBase);
+    rmSync(this.#socketPath(slot), { force: true });
+    await volume.removeUpper(upperOf(slot));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
     this.#closing.abort();
     this.#wanted = [];
-    for (const slot of this.#ready.keys()) this.#end(slot);
+    await this.#making?.done;
+    for (const slot of [...this.#ready.keys()]) await this.end(slot);
+  }
+
+  get #slots(): readonly number[] {
+    const making = this.#making === undefined ? [] : [this.#making.slot];
+    return [...this.#ready.keys(), ...this.#creating, ...making];
   }
 
   #refill(): void {
@@ -112,7 +140,7 @@ export class Blanks implements Disposable {
   /** One whose slot went to a create that failed before it needed it, or needs it in a moment. */
   #endUnwanted(): void {
     const unwanted = [...this.#ready.keys()].find((slot) => !this.#wanted.includes(slot));
-    if (unwanted !== undefined) this.#end(unwanted);
+    if (unwanted !== undefined) this.#endSoon(unwanted);
   }
 
   async #fill(slot: number): Promise<void> {
@@ -120,7 +148,7 @@ export class Blanks implements Disposable {
       const blank = await this.#make(slot);
       this.#ready.set(slot, blank);
       void blank.link.closed.then(() => {
-        if (this.#ready.get(slot) === blank) this.#end(slot);
+        if (this.#ready.get(slot) === blank) this.#endSoon(slot);
       });
     } catch (error) {
       // Creates go without; if they fail too, they say why.
@@ -132,32 +160,35 @@ export class Blanks implements Disposable {
   }
 
   async #make(slot: number): Promise<Blank> {
-    const { launcher, request } = this.#options;
+    const { launcher, request, volume } = this.#options;
     const socketPath = this.#socketPath(slot);
     const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(MAKE_LIMIT_MS)]);
+    const known = request(slot);
     rmSync(socketPath, { force: true });
-    const { pid } = await launcher.blank({ ...request(slot), socketPath }, signal);
+    await volume.removeUpper(upperOf(slot));
     try {
+      volume.createUpper(upperOf(slot), { uid: known.uidBase, limitBytes: undefined });
+      const { pid } = await launcher.blank({ ...known, socketPath }, signal);
       const link = await connectUnix(socketPath, signal);
       const startTicks = processStartTicks(pid);
-      if (startTicks !== undefined) return { agent: { pid, startTicks }, link };
+      if (startTicks !== undefined) return { upper: upperOf(slot), agent: { pid, startTicks }, link };
       link.close();
       throw new Error(`its agent ${pid} is dead`);
     } catch (error) {
-      launcher.drop(request(slot).uidBase);
+      await this.end(slot);
       throw error;
     }
   }
 
-  #end(slot: number): void {
-    const { launcher, request } = this.#options;
-    this.#ready.get(slot)?.link.close();
-    this.#ready.delete(slot);
-    launcher.drop(request(slot).uidBase);
-    rmSync(this.#socketPath(slot), { force: true });
+  #endSoon(slot: number): void {
+    this.end(slot).catch((error) => this.#options.log(`a blank could not be removed: ${String(error)}`));
   }
 
   #socketPath(slot: number): string {
     return join(this.#options.dir, `${slot}.sock`);
   }
+}
+
+function upperOf(slot: number): string {
+  return `${UPPER}${slot}`;
 }

@@ -20,7 +20,7 @@ export interface Places {
   readonly cgroups: Cgroups;
   readonly volume: Volume;
   readonly runDirs: RunDirs;
-  readonly blanks: Pick<Blanks, "uidBases">;
+  readonly blanks: Pick<Blanks, "uidBases" | "uppers">;
   /** Sandboxes' mounts would be below. */
   readonly runDir: string;
 }
@@ -37,7 +37,7 @@ export function takeInventory({ cgroups, volume, runDirs, blanks, runDir }: Plac
     // Nothing on the host holds one: a sandbox's network lives exactly as long as its agent.
     "network-namespaces": agents,
     "user-ids": idRangeOwners(running),
-    uppers: volume.list(),
+    uppers: new Set([...volume.list()].filter((id) => !blanks.uppers.has(id))),
     "run-directories": runDirs.list(),
     blanks: strayBlanks(cgroups, running, blanks.uidBases),
   };

@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, mkdirSync, readdirSync } from "node:fs";
+import { chmodSync, chownSync, mkdirSync, readdirSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { MNT, unmount } from "#host/sys/mount.ts";
@@ -70,6 +70,18 @@ class BtrfsUppers implements Volume {
     }
   }
 
+  renameUpper(from: string, id: string, limitBytes: number | undefined): Upper {
+    this.checkLimit(limitBytes);
+    const root = join(this.#path, id);
+    try {
+      renameSync(join(this.#path, from), root);
+      limit(root, limitBytes);
+    } catch (error) {
+      throw creationError(id, error);
+    }
+    return partsOf(root);
+  }
+
   async removeUpper(id: string): Promise<void> {
     try {
       withDirectory(this.#path, (fd) => {
@@ -118,13 +130,12 @@ class BtrfsUppers implements Volume {
   }
 
   #fill(root: string, options: UpperOptions): Upper {
-    const upper = { upperDir: join(root, "upper"), workDir: join(root, "work") };
+    const upper = partsOf(root);
     for (const dir of [upper.upperDir, upper.workDir]) {
       mkdirSync(dir, { mode: 0o755 });
       chownSync(dir, options.uid, options.uid);
     }
-    const { limitBytes } = options;
-    if (limitBytes !== undefined) withDirectory(root, (fd) => limitSubvolume(fd, limitBytes));
+    limit(root, options.limitBytes);
     return upper;
   }
 
@@ -138,8 +149,16 @@ class BtrfsUppers implements Volume {
   }
 }
 
+function partsOf(root: string): Upper {
+  return { upperDir: join(root, "upper"), workDir: join(root, "work") };
+}
+
+function limit(root: string, limitBytes: number | undefined): void {
+  if (limitBytes !== undefined) withDirectory(root, (fd) => limitSubvolume(fd, limitBytes));
+}
+
 function creationError(id: string, error: unknown): SandboxError {
-  if (hasCode(error, "EEXIST"))
+  if (hasCode(error, "EEXIST", "ENOTEMPTY"))
     return new SandboxError("AlreadyExists", `${id} has an upper already`, { cause: error });
   if (hasCode(error, "ENOSPC", "EDQUOT")) {
     return new SandboxError("StorageFull", "the volume of the node is full", {

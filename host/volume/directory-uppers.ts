@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, mkdirSync, readdirSync } from "node:fs";
+import { chmodSync, chownSync, mkdirSync, readdirSync, renameSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
@@ -48,6 +48,18 @@ class DirectoryUppers implements Volume {
     }
     for (const dir of [upper.upperDir, upper.workDir]) chownSync(dir, options.uid, options.uid);
     return upper;
+  }
+
+  renameUpper(from: string, id: string, limitBytes: number | undefined): Upper {
+    this.checkLimit(limitBytes);
+    const root = join(this.#path, id);
+    try {
+      renameSync(join(this.#path, from), root);
+    } catch (error) {
+      if (!hasCode(error, "EEXIST", "ENOTEMPTY")) throw error;
+      throw new SandboxError("AlreadyExists", `${id} has an upper already`, { cause: error });
+    }
+    return { upperDir: join(root, "upper"), workDir: join(root, "work") };
   }
 
   async removeUpper(id: string): Promise<void> {

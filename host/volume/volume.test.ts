@@ -55,6 +55,15 @@ for (const sizeMiB of [512, 0]) {
       assert.deepEqual([...volume.list()], ["s1-a"]);
     });
 
+    test("one that was made ahead gets its sandbox's id, and takes nobody's", () => {
+      const ahead = volume.createUpper("ahead", { uid: UID, limitBytes: undefined });
+      const upper = volume.renameUpper("ahead", "s1-a", undefined);
+      assert.deepEqual([existsSync(ahead.upperDir), statSync(upper.upperDir).uid], [false, UID]);
+      assert.deepEqual([...volume.list()], ["s1-a"]);
+      volume.createUpper("ahead", { uid: UID, limitBytes: undefined });
+      assert.throws(() => volume.renameUpper("ahead", "s1-a", undefined), { kind: "AlreadyExists" });
+    });
+
     test("an id is taken until it is removed; removing is safe twice and for unknown ids", async () => {
       volume.createUpper("s1-a", { uid: UID, limitBytes: undefined });
       assert.throws(() => volume.createUpper("s1-a", { uid: UID, limitBytes: undefined }), { kind: "AlreadyExists" });
@@ -110,6 +119,12 @@ describe("limits", () => {
     writeFileSync(join(other.upperDir, "f"), randomBytes(8 * MIB));
     const usage = volume.usage("s1-full") ?? 0;
     assert.ok(usage > 12 * MIB && usage <= 16 * MIB, `counted ${usage}`);
+  });
+
+  test("one that was made ahead gets its limit with its id", () => {
+    volume.createUpper("ahead", { uid: UID, limitBytes: undefined });
+    const { upperDir } = volume.renameUpper("ahead", "s1-a", 8 * MIB);
+    assert.ok(fill(upperDir, 64 * 1024) <= 8 * MIB);
   });
 
   test("a full upper can be emptied and written again", () => {

@@ -17,6 +17,11 @@ export interface Volume extends AsyncDisposable {
    * for any where limits are not supported, `AlreadyExists`, `StorageFull`. What it throws for leaves nothing.
    */
   createUpper(id: string, options: UpperOptions): Upper;
+  /**
+   * Gives an upper that was made without a limit, and that nobody has written to, the id and the limit of a sandbox. Throws what
+   * `createUpper` throws; what is left then has one of the two ids.
+   */
+  renameUpper(from: string, id: string, limitBytes: number | undefined): Upper;
   /** Removes an upper and everything in it. Safe twice, and for unknown ids. Never follows what the sandbox left there. */
   removeUpper(id: string): Promise<void>;
   /** Throws what `createUpper` would throw for this limit. */
