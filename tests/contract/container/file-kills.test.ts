@@ -1,0 +1,4 @@
+import { fileKillsContract } from "../file-kills.ts";
+import { CONTAINER } from "./backend.ts";
+
+fileKillsContract(CONTAINER);
