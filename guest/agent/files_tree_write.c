@@ -46,7 +46,7 @@ static struct {
 	uint64_t size, at;
 	uint64_t extents[TREE_EXTENTS][2];
 	uint32_t extent, extent_count;
-} state = {.root = -1, .parent = -1, .file = {.fd = -1}};
+} state;
 
 static void close_fd_of(int *fd) {
 	if (*fd >= 0) close(*fd);
@@ -355,6 +355,8 @@ int files_write_tree(const struct start *start) {
 	fcntl(0, F_SETPIPE_SZ, SPLICED);
 	/* Every mode here is meant. */
 	umask(0);
+	/* Here and not where it is declared: a megabyte of it would lie in the program. */
+	state.root = state.parent = state.file.fd = -1;
 	state.owners = start->flag;
 	int error = files_parents(start->path);
 	if (error != 0) return error;
