@@ -74,7 +74,7 @@ export function endsContract(backend: ContractBackend): void {
     test("fork bomb kills the agent: it answers, other sandboxes do not notice, and the bomb can be ended", async () => {
       await using sandbox = await backend.create(node, { resources: { pids: 64 } });
       await using other = await backend.create(node);
-      const bomb = await sandbox.start("bomb() { bomb | bomb & }; bomb; sleep 600");
+      const bomb = await sandbox.start("bomb() { bomb | bomb & }; (bomb) & exec sleep 600");
       await waitUntil("it has spread", 20_000, async () => (await sandbox.usage()).pids >= 32);
       // Whether there is room for another process changes all the time: either way there is an answer.
       for (let asked = 0; asked < 20; asked++) {
