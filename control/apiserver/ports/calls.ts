@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
 import type { Principal } from "../../iam/iam.ts";
 import { failureOf } from "../failure.ts";
 import type { Services } from "../handler.ts";
@@ -55,7 +55,8 @@ export class PortCalls {
       return;
     }
     linger(request);
-    response.writeHead(status, {
+    // With a reason of its own: one that a server in a sandbox gave may stand here still, and be why this fails.
+    response.writeHead(status, STATUS_CODES[status], {
       "content-type": "application/json; charset=utf-8",
       // What tells it from an answer of the server in the sandbox, which cannot send this header.
       "dsec-error": typed.kind,

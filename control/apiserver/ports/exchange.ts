@@ -135,11 +135,14 @@ export function passResponse(
   });
 }
 
+/** Codes of Node for what it cannot read, or will not write. */
+const NOT_HTTP = /^(?:HPE|ERR_HTTP|ERR_INVALID)_/;
+
 /** The error for a server that does not keep to HTTP, or breaks off before it has answered. */
 export function failed(cause: unknown): SandboxError {
   if (cause instanceof SandboxError) return cause;
   const code = cause instanceof Error && "code" in cause && typeof cause.code === "string" ? cause.code : "unknown";
-  const what = code.startsWith("HPE_") ? "does not answer in HTTP/1.1" : "broke off before it answered";
+  const what = NOT_HTTP.test(code) ? "does not answer in HTTP/1.1" : "broke off before it answered";
   return new SandboxError("PortFailed", `the server in the sandbox ${what}`, { cause, details: { code } });
 }
 

@@ -255,6 +255,22 @@ describe("what comes back", () => {
     assert.equal((await ask(whole.port, "GET", "/")).bytes.toString(), "half");
   });
 
+  const strange = {
+    "a reason that no reply may have": "HTTP/1.1 200 a\x01b\r\nContent-Length: 1\r\n\r\nx",
+    "a status that is none": "HTTP/1.1 000 OK\r\nContent-Length: 1\r\n\r\nx",
+    "a header that goes on": "HTTP/1.1 200 OK\r\nX: a\r\n Set-Cookie: b=c\r\nContent-Length: 1\r\n\r\nx",
+    "a carriage return in a header": "HTTP/1.1 200 OK\r\nX: a\rSet-Cookie: b=c\r\nContent-Length: 1\r\n\r\nx",
+  };
+  for (const [what, bytes] of Object.entries(strange)) {
+    test(`${what} breaks nothing but the call`, async () => {
+      await using server = await saying(bytes);
+      const reply = await exchange(head(server.port) + head(server.port, ["Connection: close"], "GET", "/next"));
+      const heads = reply.match(/HTTP\/1\.1 \d+ [^\r]*\r\n/g);
+      assert.deepEqual(heads, ["HTTP/1.1 502 Bad Gateway\r\n", "HTTP/1.1 502 Bad Gateway\r\n"], reply);
+      assert.ok(!/^set-cookie/im.test(reply), reply);
+    });
+  }
+
   test("nobody listening, silence and what is not HTTP are PortFailed, told from answers by a header", async () => {
     const server = await saying("");
     const failures: (readonly [string, RegExp])[] = [
