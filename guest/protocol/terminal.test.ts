@@ -64,12 +64,8 @@ forEachBuild((build) => {
       const expected = Array.from({ length: 20_000 }, (_, index) => `${index + 1}\n`).join("");
       for (let round = 0; round < 25; round++) {
         const typed = await start(link, "stty -opost; seq 1 20000");
-        let atEnd = 0;
-        typed.recorder.onEnd = () => {
-          atEnd = typed.recorder.received.stdout;
-        };
         const { text } = await finished(link, typed);
-        assert.equal(atEnd, expected.length, `round ${round}`);
+        assert.equal(typed.recorder.receivedAtEnd?.stdout, expected.length, `round ${round}`);
         assert.equal(text, expected);
       }
     });

@@ -109,7 +109,8 @@ export class Recorder implements TaskSink {
   readonly drained: PromiseWithResolvers<void> = Promise.withResolvers();
   /** Called with the total of a stream after each chunk. */
   onOutput: (stream: OutputStream, total: number) => void = () => {};
-  onEnd: () => void = () => {};
+  /** What had been received when the end came. */
+  receivedAtEnd: Readonly<Record<OutputStream, number>> | undefined;
   readonly #acknowledge: (stream: OutputStream, offset: number) => void;
 
   constructor(acknowledge: (stream: OutputStream, offset: number) => void) {
@@ -131,7 +132,7 @@ export class Recorder implements TaskSink {
   }
 
   end(status: TaskEnd): void {
-    this.onEnd();
+    this.receivedAtEnd = { ...this.received };
     this.status.resolve(status);
   }
 
