@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <linux/securebits.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -87,6 +89,22 @@ static int make_socket(const char *path, struct progress *progress, struct fault
 	return -1;
 }
 
+/*
+ * The kernel charges what a sandbox holds of inotify, message queues and queued signals to whoever made its user namespace, too. Made
+ * by the host's root they would share its share, all together and with the host: so each is made under the id of its own root.
+ */
+static long clone_as(uint32_t owner, struct clone_args *args)
+{
+	long pid = -1;
+
+	/* Else the capabilities would go with the id. */
+	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) == 0 && setresuid((uid_t)-1, owner, (uid_t)-1) == 0)
+		pid = syscall(SYS_clone3, args, sizeof *args);
+	if (pid != 0 && setresuid((uid_t)-1, 0, (uid_t)-1))
+		_exit(1);
+	return pid;
+}
+
 static int clone_child(const struct cradle *cradle, const struct request *request, struct progress *progress,
 		       struct blank *blank, int listener, struct fault *fault)
 {
@@ -104,7 +122,7 @@ static int clone_child(const struct cradle *cradle, const struct request *reques
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return fault_set(fault, "make the worker's socket pair");
 	blank->socket = pair[0];
-	pid = syscall(SYS_clone3, &args, sizeof args);
+	pid = clone_as(request->uid_base, &args);
 	if (pid == 0) {
 		/* Its own copy would hide the worker's death from it. */
 		close(pair[0]);

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { watch } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { Sandbox } from "#sdk";
@@ -90,4 +91,15 @@ test("a sandbox that takes all the terminals it can get leaves the others theirs
   assert.equal(Number(Buffer.from(said ?? []).toString()), 256);
   const command = await other.terminal({ line: ["tty"] });
   assert.match((await command.result()).stdoutText, /^\/dev\/pts\/0/);
+});
+
+test("a sandbox that takes all that the kernel gives one user leaves the others, and the host, theirs", async () => {
+  await using node = await startNodeWithBase();
+  const [greedy, other] = await Promise.all([create(node), create(node)]);
+  const source = join(import.meta.dirname, "testdata/shares.c");
+  for (const sandbox of [greedy, other]) await installProgram(sandbox, source, "/tmp/shares");
+  const holding = await greedy.start(["/tmp/shares", "take"]);
+  assert.equal(Buffer.from((await holding.stdout().next()).value ?? []).toString(), "taken\n");
+  assert.equal(await output(other, ["/tmp/shares"]), "ok\nok\nok");
+  watch(import.meta.dirname).close();
 });
