@@ -197,3 +197,11 @@ export class TestMaker implements ArtifactMaker {
     };
   }
 }
+
+/** The token of a member of a new project, who has imported the base `own`. */
+export async function memberOf(api: Rig, project: string): Promise<string> {
+  await api.control.iam.createProject(project);
+  const token = await api.control.iam.createToken({ name: "m", project, role: "member" });
+  await api.call("POST", "/v1/artifacts/import?name=own&kind=base", { body: "tar", token });
+  return token;
+}
