@@ -13,30 +13,37 @@ const HOST_COMMANDS: readonly (HostCommand & { run(argv: readonly string[]): Pro
     name: "up",
     help: "run a node on this machine until Ctrl-C (--help lists its settings)",
     json: true,
+    usage: async () => `[SETTINGS]\n\n${(await import("./config.ts")).nodeSettingsHelp()}`,
     run: async (argv) => (await import("./up.ts")).up(argv, process.env),
   },
   {
     name: "down",
     help: "stop this machine's node and remove its sandboxes (--keep leaves them)",
     json: true,
+    usage: async () =>
+      "[--keep] [--json]\n\nStops this machine's node. Its sandboxes are removed, or left to the next node.\n",
     run: async (argv) => (await import("./down.ts")).down(argv, places(), { say, stdout: process.stdout }),
   },
   {
     name: "doctor",
     help: "say what this machine can and cannot do, and why",
     json: true,
+    usage: async () => "[--json]\n\nSays what works, what is missing, why that matters and how to get it.\n",
     run: async (argv) => (await import("./doctor.ts")).doctor(argv, places(), process.stdout),
   },
   {
     name: "bench",
     help: "measure promised figures beside a floor and peers",
     json: false,
+    usage: async () => "NAME\n\nMeasures one group of figures; without a name it says which there are.\n",
     run: async (argv) => (await import("./delegate.ts")).delegate("../bench/main.ts", argv),
   },
   {
     name: "test",
     help: "run the tests, all of them or those whose path has one of the words",
     json: false,
+    usage: async () =>
+      "[WORD…]\n\nRuns the tests whose path has one of the words, without words all but the slow ones.\n",
     run: async (argv) => (await import("./test.ts")).runTests(argv),
   },
 ];

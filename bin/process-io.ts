@@ -1,6 +1,9 @@
 import { ReadStream, WriteStream } from "node:tty";
 import type { Io, LocalTerminal } from "#cli/io.ts";
 
+/** What programs assume of a terminal without a size. */
+const DEFAULT_SIZE = { rows: 24, cols: 80 };
+
 /** This process's own streams and signals. */
 export function processIo(): Io {
   return {
@@ -27,7 +30,8 @@ export function processIo(): Io {
 function terminalOf(stdin: ReadStream, stdout: WriteStream): LocalTerminal {
   return {
     kind: process.env.TERM,
-    size: () => ({ rows: stdout.rows, cols: stdout.columns }),
+    // A serial line, and a terminal that nobody gave a size, say 0.
+    size: () => ({ rows: stdout.rows || DEFAULT_SIZE.rows, cols: stdout.columns || DEFAULT_SIZE.cols }),
     onResize(action) {
       stdout.on("resize", action);
       return { [Symbol.dispose]: () => stdout.off("resize", action) };

@@ -1,13 +1,9 @@
-import { loadNodeConfig, nodeSettingsHelp } from "./config.ts";
+import { loadNodeConfig } from "./config.ts";
 import { tokenFile } from "./places.ts";
 import { serveNode } from "./serve-node.ts";
 
 /** `dsec up`: a node in the foreground. Ctrl-C stops it and removes its sandboxes. `--json`: says where it answers on stdout, too. */
 export async function up(argv: readonly string[], env: Readonly<Record<string, string | undefined>>): Promise<number> {
-  if (argv.includes("--help") || argv.includes("-h")) {
-    process.stdout.write(`Usage: dsec up [SETTINGS]\n\n${nodeSettingsHelp()}`);
-    return 0;
-  }
   const json = argv.includes("--json");
   const config = loadNodeConfig(
     argv.filter((word) => word !== "--json"),

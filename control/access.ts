@@ -55,5 +55,7 @@ export class Access {
 }
 
 function unknown(id: SandboxId): SandboxError {
-  return new SandboxError("NotFound", `no sandbox ${id}`);
+  return new SandboxError("NotFound", `no sandbox ${id}`, {
+    hint: "dsec ls shows the ids",
+  });
 }

@@ -32,13 +32,21 @@ export function newCommandId(): CommandId {
 
 /** Throws `NotFound` for text that cannot be a sandbox id: nothing can exist under it. */
 export function parseSandboxId(text: string): SandboxId {
-  if (!SANDBOX.test(text)) throw new SandboxError("NotFound", `no sandbox ${JSON.stringify(text.slice(0, 80))}`);
+  if (!SANDBOX.test(text)) {
+    throw new SandboxError("NotFound", `no sandbox ${JSON.stringify(text.slice(0, 80))}`, {
+      hint: "dsec ls shows the ids",
+    });
+  }
   return text as SandboxId;
 }
 
 /** Throws `NotFound` for text that cannot be a command id. */
 export function parseCommandId(text: string): CommandId {
-  if (!COMMAND.test(text)) throw new SandboxError("NotFound", `no command ${JSON.stringify(text.slice(0, 80))}`);
+  if (!COMMAND.test(text)) {
+    throw new SandboxError("NotFound", `no command ${JSON.stringify(text.slice(0, 80))}`, {
+      hint: "dsec commands ID shows those of a sandbox",
+    });
+  }
   return text as CommandId;
 }
 

@@ -13,6 +13,8 @@ export interface HostCommand {
   readonly help: string;
   /** Whether it takes `--json`. */
   readonly json: boolean;
+  /** What may follow its name, and with a line each what that means; printed for `--help`. */
+  usage(): Promise<string>;
   run(argv: readonly string[]): Promise<number>;
 }
 
@@ -43,10 +45,26 @@ export async function runProgram(argv: readonly string[], parts: ProgramParts): 
     if (!(error instanceof CommanderError)) throw error;
     // Help that was asked for is a success and is printed already.
     if (error.exitCode === 0) return 0;
-    const message = error.code === "commander.help" ? "a command is missing" : error.message.replace(/^error: /, "");
-    throw new CliError("InvalidArgument", message, { hint: "dsec --help" });
+    // A suggestion stands on a line of its own.
+    const told = error.message.replace(/^error: /, "").replaceAll("\n", " ");
+    const message = error.code === "commander.help" ? "a command is missing" : told;
+    throw new CliError("InvalidArgument", message, { hint: helpFor(program, argv) });
   }
   return status;
+}
+
+/** The line that explains the command that was meant, as far as the words name one. */
+function helpFor(program: Command, argv: readonly string[]): string {
+  let command = program;
+  const names = [program.name()];
+  for (const word of argv) {
+    if (word === "--json") continue;
+    const next = command.commands.find((each) => each.name() === word);
+    if (next === undefined) break;
+    command = next;
+    names.push(word);
+  }
+  return `${names.join(" ")} --help`;
 }
 
 type Finish = (status: number) => void;
@@ -131,7 +149,8 @@ function addExec(program: Command, parts: ProgramParts, finish: Finish): void {
       }
       // Options end at the id, so what separates them from the command is still there.
       const line = first === "--" ? words.slice(1) : words;
-      if (line.length === 0) throw new CliError("InvalidArgument", "a command is missing", { hint: "dsec --help" });
+      if (line.length === 0)
+        throw new CliError("InvalidArgument", "a command is missing", { hint: "dsec exec --help" });
       finish(await exec(context, id, line, options));
     });
 }
@@ -139,7 +158,9 @@ function addExec(program: Command, parts: ProgramParts, finish: Finish): void {
 /** Refuses an option that means nothing without another one, which is absent. */
 function needs(options: Readonly<Record<string, unknown>>, name: string, other: string): void {
   if (options[name] === undefined) return;
-  throw new CliError("InvalidArgument", `--${name} means nothing without --${other}`);
+  throw new CliError("InvalidArgument", `--${name} means nothing without --${other}`, {
+    hint: `add --${other}, or leave out --${name}`,
+  });
 }
 
 /** About commands that were started before. */
@@ -342,6 +363,10 @@ function addHostCommands(program: Command, parts: ProgramParts, finish: Finish):
       .helpOption(false)
       .passThroughOptions()
       .action(async (words: string[], _options, command: Command) => {
+        if (words.includes("--help") || words.includes("-h")) {
+          parts.context({ json: false }).io.stdout.write(`Usage: dsec ${host.name} ${await host.usage()}`);
+          return;
+        }
         const json = command.optsWithGlobals().json === true;
         if (json && !host.json) {
           throw new CliError("InvalidArgument", `${host.name} has no results as JSON`, { hint: "leave --json out" });

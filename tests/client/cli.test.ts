@@ -193,6 +193,34 @@ describe("the command line against a real node", { timeout: 300_000 }, () => {
     assert.equal((await dsec(["rm", "--force", id])).status, 0);
   });
 
+  test("every command explains itself, and a word too few or too many leads to the explanation", async () => {
+    for (const [words, usage] of [
+      [["exec"], /^Usage: dsec exec \[options\]/],
+      [["up"], /^Usage: dsec up \[SETTINGS\]\n\n +--data-dir/],
+      [["down"], /^Usage: dsec down \[--keep\]/],
+      [["doctor"], /^Usage: dsec doctor/],
+      [["bench"], /^Usage: dsec bench NAME/],
+      [["test"], /^Usage: dsec test/],
+    ] as const) {
+      const help = await dsec([...words, "--help"]);
+      assert.deepEqual([help.status, help.stderr], [0, ""], words.join());
+      assert.match(help.stdout.toString(), usage);
+    }
+    const hints: readonly (readonly [readonly string[], string])[] = [
+      [["exec"], "dsec exec --help"],
+      [["session", "run", "x"], "dsec session run --help"],
+      [["--json", "logs"], "dsec logs --help"],
+      [["log"], "dsec --help"],
+      [["exec", "-i", "x", "--", "cat"], "add --tty, or leave out --interactive"],
+    ];
+    for (const [words, hint] of hints) {
+      const { status, stderr } = await dsec(words);
+      assert.equal(status, 125, words.join());
+      assert.match(stderr, /^dsec: [^\n\\]+\nhint: [^\n]+\n$/);
+      assert.ok(stderr.endsWith(`hint: ${hint}\n`), stderr);
+    }
+  });
+
   test("commands, signal and wait work on what was started before", async () => {
     const id = (await dsec(["create", ...BASE])).stdout.toString().trim();
     const command = (await dsec(["exec", "-d", id, "--", "sleep", "600"])).stdout.toString().trim();

@@ -64,6 +64,12 @@ describe("the command line on a terminal", { timeout: 300_000 }, () => {
     assert.deepEqual([seen.status, seen.restored], [5, true], seen.shown);
   });
 
+  test("exec -it on a terminal that nobody gave a size takes the usual one", async () => {
+    const seen = await onTerminal(["exec", "-it", sandbox.id, "--", "/bin/sh", "-c", "stty size"], [{ size: [0, 0] }]);
+    assert.match(seen.shown, /24 80/);
+    assert.equal(seen.status, 0, seen.shown);
+  });
+
   test("top draws its table again and again until Ctrl-C, and leaves the terminal as it was", async () => {
     const seen = await onTerminal(
       ["top", "--interval", "100ms"],

@@ -190,6 +190,7 @@ function watching(node: () => TestNode, backend: ContractBackend): void {
     );
     const gone = await dsec(node(), ["--json", "top", "--once", first.id, `s${node().marks.edge}-${"b".repeat(16)}`]);
     assert.match(gone.stdout, /"error":"no sandbox/);
+    assert.equal(gone.status, 125);
     assert.match(gone.stdout, /"cpu":/);
   });
 }

@@ -182,7 +182,7 @@ function here<T>(path: string, action: () => T): T {
     return action();
   } catch (error) {
     if (!hasCode(error, "ENOENT", "EACCES", "ENOTDIR")) throw error;
-    throw new CliError("NotFound", `${path} cannot be read`, { cause: error });
+    throw new CliError("NotFound", `${path} cannot be read`, { cause: error, hint: "check the path" });
   }
 }
 

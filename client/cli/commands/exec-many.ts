@@ -30,7 +30,8 @@ export async function execMany(
   let status = 0;
   try {
     const views = await Array.fromAsync(client.sandboxes.list({ labels, signal }));
-    if (views.length === 0) throw new CliError("NotFound", "no sandbox carries these labels");
+    if (views.length === 0)
+      throw new CliError("NotFound", "no sandbox carries these labels", { hint: "dsec ls shows what there is" });
     using progress = new Progress(io, views.length);
     const sandboxes = views.map(({ id }) => client.sandboxes.use(id));
     for await (const ran of client.sandboxes.runMany(sandboxes, lineOf(argv, options), start)) {

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Client, UsageView } from "#sdk";
+import { PLATFORM_FAILURE } from "../exit-status.ts";
 import { Interrupts } from "../interrupts.ts";
 import { bytesText, type CliContext, printable, table } from "../io.ts";
 import { compact } from "../spec-options.ts";
@@ -22,7 +23,7 @@ type Sample = { readonly id: string; readonly usage: UsageView } | { readonly id
 
 /**
  * What sandboxes use. On a terminal a table that is drawn again and again, elsewhere one table; as JSON one line a sample, until
- * the person leaves. Processor time is shown as a share of one processor over the last interval.
+ * the person leaves. One look at what was named is a failure when one of them cannot be asked. Processor time is shown as a share of one processor over the last interval.
  */
 export async function top(context: CliContext, ids: readonly string[], options: TopOptions): Promise<number> {
   const client = await context.connect({ start: false });
@@ -39,7 +40,9 @@ export async function top(context: CliContext, ids: readonly string[], options: 
       else if (isScreen) stdout.write(HOME + tableOf(samples, before));
       // Two looks make a rate.
       else if (round === 1) stdout.write(tableOf(samples, before));
-      if (context.json ? options.once === true : !isScreen && round === 1) return 0;
+      if (context.json ? options.once === true : !isScreen && round === 1) {
+        return ids.length > 0 && samples.some((sample) => "error" in sample) ? PLATFORM_FAILURE : 0;
+      }
       before = new Map(samples.flatMap((sample) => ("usage" in sample ? [[sample.id, sample.usage] as const] : [])));
       await delay(intervalMs, undefined, { signal });
     }
