@@ -77,6 +77,26 @@ export function commandsContract(backend: ContractBackend): void {
       assert.equal((await sandbox.run("ps | grep -c '[s]leep 600'")).stdoutText.trim(), "0");
     });
 
+    test("heavy profile scripts slow every command: none is read, by a program, a line or a session", async () => {
+      const own = await backend.create(node);
+      const files = [
+        "/etc/profile",
+        "/etc/bash.bashrc",
+        "/root/.profile",
+        "/root/.bashrc",
+        "/root/.bash_profile",
+        "/tmp/env",
+      ];
+      await own.run("mkdir -p /root /etc");
+      for (const path of files) await own.files.write(path, "touch /tmp/was-read\n");
+      const env = { HOME: "/root", ENV: "/tmp/env", BASH_ENV: "/tmp/env" };
+      await own.run("true", { env });
+      await own.run(["/bin/sh", "-c", "true"], { env });
+      await using session = await own.session({ env });
+      await session.run("true");
+      assert.notEqual((await own.run("ls /tmp/was-read")).status.code, 0);
+    });
+
     test("an end has what it took: wall and processor time, and the most memory", async () => {
       const { status } = await sandbox.run("dd if=/dev/zero of=/dev/null bs=24M count=20 2>/dev/null; exit 7");
       assert.deepEqual([status.cause, status.code, status.signal], ["exited", 7, undefined]);
