@@ -37,7 +37,9 @@ export class CommandRows {
     this.#sandbox = sandbox;
   }
 
-  insert(row: CommandRow): void {
+  /** Says the size of what was asked for, in bytes: it stays as long as the row. */
+  insert(row: CommandRow): number {
+    const spec = JSON.stringify(pack(row.spec));
     this.#journal
       .prepare(
         "INSERT INTO commands (sandbox, number, id, key, spec, cap, started, session) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -47,11 +49,12 @@ export class CommandRows {
         row.number,
         row.id,
         row.spec.idempotencyKey ?? null,
-        JSON.stringify(pack(row.spec)),
+        spec,
         row.capBytes,
         row.startedAtMs,
         sessionName(row) ?? null,
       );
+    return Buffer.byteLength(spec);
   }
 
   started(number: number, pid: number): void {
@@ -99,8 +102,12 @@ export class CommandRows {
       .run(JSON.stringify(left), this.#sandbox, number);
   }
 
-  delete(number: number): void {
-    this.#journal.prepare("DELETE FROM commands WHERE sandbox = ? AND number = ?").run(this.#sandbox, number);
+  /** Says the size as `insert` did; 0 when there is no such row. */
+  delete(number: number): number {
+    const row = this.#journal
+      .prepare("DELETE FROM commands WHERE sandbox = ? AND number = ? RETURNING octet_length(spec) AS bytes")
+      .get(this.#sandbox, number);
+    return Number(row?.bytes ?? 0);
   }
 
   byId(id: CommandId): CommandRow | undefined {
@@ -145,12 +152,16 @@ export class CommandRows {
     return Number(row?.commands);
   }
 
-  /** The first `count` of those that have ended. */
-  oldestEnded(count: number): CommandRow[] {
+  /** The first `count` of those that have ended, without what was asked for: that may be megabytes of each. */
+  oldestEnded(count: number): Pick<CommandRow, "number" | "id" | "keptBytes">[] {
     return this.#journal
-      .prepare("SELECT * FROM commands WHERE sandbox = ? AND status IS NOT NULL ORDER BY number LIMIT ?")
+      .prepare("SELECT number, id, kept FROM commands WHERE sandbox = ? AND status IS NOT NULL ORDER BY number LIMIT ?")
       .all(this.#sandbox, count)
-      .map(fromRow);
+      .map(({ number, id, kept }) => ({
+        number: Number(number),
+        id: String(id) as CommandId,
+        keptBytes: Number(kept),
+      }));
   }
 
   /** Those that have ended and keep some output, in the order of their starts. */
@@ -169,13 +180,19 @@ export class CommandRows {
       .map(fromRow);
   }
 
-  count(): { readonly commands: number; readonly highest: number; readonly keptBytes: number } {
+  count(): {
+    readonly commands: number;
+    readonly highest: number;
+    readonly keptBytes: number;
+    readonly specBytes: number;
+  } {
     const row = this.#journal
       .prepare(
-        "SELECT count(*) AS commands, coalesce(max(number), 0) AS highest, coalesce(sum(kept), 0) AS kept FROM commands WHERE sandbox = ?",
+        "SELECT count(*) AS commands, coalesce(max(number), 0) AS highest, coalesce(sum(kept), 0) AS kept, coalesce(sum(octet_length(spec)), 0) AS spec FROM commands WHERE sandbox = ?",
       )
       .get(this.#sandbox);
-    return { commands: Number(row?.commands), highest: Number(row?.highest), keptBytes: Number(row?.kept) };
+    const { commands, highest, kept, spec } = row ?? {};
+    return { commands: Number(commands), highest: Number(highest), keptBytes: Number(kept), specBytes: Number(spec) };
   }
 }
 

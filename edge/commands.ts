@@ -9,15 +9,12 @@ import type { CommandInfo, CommandSpec, ExitCause, OutputStream, SandboxSpec, St
 import { type CommandHost, LiveCommand } from "#edge/command.ts";
 import { commandPage } from "#edge/command-page.ts";
 import { type CommandRow, type CommandRows, recordedCommand } from "#edge/command-rows.ts";
+import { KeptCommands } from "#edge/kept-commands.ts";
 import type { KilledCommand } from "#edge/oom-kills.ts";
 import { OutputBudget } from "#edge/output-budget.ts";
 import { OutputLog, type OutputLogOptions } from "#edge/output-log.ts";
 import { startError } from "#edge/start-error.ts";
 import { commandTask } from "#edge/tasks.ts";
-
-/** Ended commands whose record and output a sandbox keeps; beyond it the oldest go, a batch at a time. */
-const KEPT_COMMANDS = 10_000;
-const PRUNED_AT_ONCE = 500;
 
 /** What the commands of a sandbox need of it. */
 export interface CommandsHost {
@@ -57,12 +54,13 @@ export class Commands {
   readonly #starts = new Map<LiveCommand, Promise<void>>();
   readonly #busy = new Map<LiveCommand, Disposable>();
   readonly #budget: OutputBudget;
+  readonly #kept: KeptCommands;
   #lastNumber = 0;
-  #recorded = 0;
   #closed = false;
 
   constructor(host: CommandsHost) {
     this.#host = host;
+    this.#kept = new KeptCommands(host.rows);
     this.#budget = new OutputBudget(host.outputBudgetBytes, () => this.#dropOldest());
   }
 
@@ -73,7 +71,7 @@ export class Commands {
 
   /** Those whose record is kept. */
   get recorded(): number {
-    return this.#recorded;
+    return this.#kept.recorded;
   }
 
   /** A number for a task that the agent has not seen yet. */
@@ -116,14 +114,14 @@ export class Commands {
   discard(id: CommandId): void {
     const live = this.#live.get(id);
     const { number } = live?.identity ?? this.#row(id);
+    this.#budget.give((live ?? this.#row(id)).keptBytes);
     if (live !== undefined) {
       this.#host.link()?.forget(number);
       live.abandon();
       this.#remove(live);
     }
-    this.#host.rows.delete(number);
-    this.#recorded -= 1;
-    for (const stream of ["stdout", "stderr"] as const) rmSync(this.#path(id, stream), { force: true });
+    this.#kept.delete(number);
+    this.#removeFiles(id);
   }
 
   /** The shell that lines of that name go to. Throws `NotFound`, or `FailedPrecondition` when it has ended. */
@@ -217,12 +215,12 @@ export class Commands {
   }
 
   #restoreNumbers(reports: readonly TaskReport[]): void {
-    const { commands, highest, keptBytes } = this.#host.rows.count();
-    this.#recorded = commands;
-    this.#budget.adopt(keptBytes);
+    const counted = this.#host.rows.count();
+    this.#kept.restore(counted);
+    this.#budget.adopt(counted.keptBytes);
     this.#lastNumber = reports.reduce(
       (most, report) => Math.max(most, report.number),
-      Math.max(highest, this.#lastNumber),
+      Math.max(counted.highest, this.#lastNumber),
     );
   }
 
@@ -255,8 +253,7 @@ export class Commands {
       small: { stdout: undefined, stderr: undefined },
       keptBytes: 0,
     };
-    this.#host.rows.insert(row);
-    this.#recorded += 1;
+    this.#kept.insert(row);
     return this.#adopt(row, this.#fresh(row));
   }
 
@@ -308,8 +305,7 @@ export class Commands {
     this.#remove(command);
     if (this.#closed) return;
     this.#budget.give(command.keptBytes);
-    this.#recorded -= 1;
-    this.#host.rows.delete(command.identity.number);
+    this.#kept.delete(command.identity.number);
   }
 
   #remove(command: LiveCommand): void {
@@ -373,11 +369,9 @@ export class Commands {
   }
 
   #prune(): void {
-    if (this.#recorded < KEPT_COMMANDS) return;
-    for (const row of this.#host.rows.oldestEnded(PRUNED_AT_ONCE)) {
+    for (const row of this.#kept.surplus()) {
       if (this.#live.has(row.id)) continue;
-      this.#host.rows.delete(row.number);
-      this.#recorded -= 1;
+      this.#kept.delete(row.number);
       this.#budget.give(row.keptBytes);
       this.#removeFiles(row.id);
     }

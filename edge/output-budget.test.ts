@@ -98,3 +98,20 @@ describe("the outputs of a sandbox together", () => {
     assert.equal(seen, 600_000);
   });
 });
+
+test("what was asked of commands is bounded like their number: the oldest that have ended go, after a restart too", async () => {
+  await using rig = await Rig.open();
+  const spec = aFakeSpec();
+  await rig.edge.create(spec, never);
+  const env = { LARGE: "x".repeat(2_000_000) };
+  for (let index = 0; index < 100; index += 1) await run(rig.edge, spec.id, ["yes", "1"], { env });
+  assert.equal((await listed(rig.edge, spec.id)).length, 100);
+  await rig.crash();
+  let last: string | undefined;
+  for (let index = 0; index < 40; index += 1) {
+    last = (await run(rig.edge, spec.id, ["yes", "1"], { env })).command.id;
+  }
+  const kept = await listed(rig.edge, spec.id);
+  assert.ok(kept.length >= 90 && kept.length < 140, `${kept.length} commands`);
+  assert.equal(kept.at(-1)?.id, last);
+});
