@@ -169,6 +169,17 @@ static bool is_gone(void) {
 	return stat(watch.root_path, &status) != 0 || status.st_ino != watch.root_inode;
 }
 
+/*
+ * A file that has no name yet (O_TMPFILE) is told of under a number that the kernel makes up, and nobody could find it there. It is
+ * created when it is linked.
+ */
+static bool is_nameless(const char *name, const char *path) {
+	if (*name != '#' || name[1] == 0 || name[1 + strspn(name + 1, "0123456789")] != 0) return false;
+	char full[PATH_ROOM];
+	struct stat status;
+	return place(path, full) && lstat(full, &status) != 0 && errno == ENOENT;
+}
+
 /* ECHILD: the root is gone. */
 static int take(const struct inotify_event *event) {
 	char path[ENTRY_NAME_LIMIT + 1];
@@ -205,6 +216,7 @@ static int take(const struct inotify_event *event) {
 	if (event->mask & IN_DELETE) return put(REMOVED, directory, path, "");
 	/* A directory below is told of by its parent, and not by its own watch once more. */
 	if (*name == 0 && event->wd != watch.root) return 0;
+	if (is_nameless(name, path)) return 0;
 	return put(event->mask & IN_ATTRIB ? ATTRIBUTES : MODIFIED, directory, path, "");
 }
 

@@ -66,6 +66,21 @@ function events(given: Given): void {
     ]);
   });
 
+  test("a file that a call writes is told of when it has its name, and one that is called like the nameless always", async () => {
+    const { sandbox } = given();
+    const { files } = sandbox;
+    await files.mkdir("/tmp/put");
+    const found: string[] = [];
+    for await (const event of files.watch("/tmp/put")) {
+      if (event.type === "ready") {
+        await files.write("/tmp/put/f", "x");
+        await output(sandbox, "cd /tmp/put; echo x >'#7'; touch end");
+      } else if (event.path === "end") break;
+      else found.push(textOf(event));
+    }
+    assert.deepEqual(found, ["created f", "created #7", "modified #7"]);
+  });
+
   test("without recursion only the directory itself is told of", async () => {
     const { sandbox } = given();
     await sandbox.files.mkdir("/tmp/flat/sub", { parents: true });
