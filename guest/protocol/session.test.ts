@@ -234,7 +234,8 @@ forEachBuild((build) => {
       ] as const) {
         const number = nextNumber();
         const recorder = new Recorder((stream, offset) => link.acknowledge(number, stream, offset));
-        const text = Buffer.from("echo ready; sleep 600");
+        // What says so is what the signal is for: the shell has made it by then.
+        const text = Buffer.from("sh -c 'echo ready; exec sleep 600'");
         const ready = new Promise<void>((resolve) => {
           recorder.onOutput = () => resolve();
         });
@@ -244,10 +245,8 @@ forEachBuild((build) => {
           recorder,
         );
         await ready;
-        // The shell may not have made its child yet: a signal goes to what there is.
-        const timer = setInterval(() => link.signal(number, signal, "group"), 20);
+        link.signal(number, signal, "group");
         const end = await recorder.status.promise;
-        clearInterval(timer);
         link.forget(number);
         if (end.sessionEnded !== true) assert.equal(end.code, code);
         else assert.fail(`signal ${signal} ended the session`);
