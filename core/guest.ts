@@ -22,7 +22,10 @@ export interface GuestLink {
   list(): Promise<readonly TaskReport[]>;
   /** Takes over the output of a task that `list` named, from what `sink` has already. */
   attach(number: number, from: Readonly<Record<OutputStream, number>>, sink: TaskSink): void;
-  /** Resolves when the agent has room for more. `offset` makes a repeated write harmless. */
+  /**
+   * Resolves when the agent has room for more. `offset` makes a repeated write harmless. The bytes are the caller's again when
+   * this returns.
+   */
   writeStdin(number: number, offset: number, bytes: Uint8Array): Promise<void>;
   closeStdin(number: number): void;
   /** Gives up writes that the agent has not had, and resolves with how many bytes it has: the next writer goes on there. */

@@ -97,7 +97,8 @@ export class Inbox implements AsyncIterableIterator<Payload, undefined> {
   }
 
   return(): Promise<IteratorResult<Payload, undefined>> {
-    this.#release();
+    // A handler may look at its item after its call has ended: that buffer is left to the collector.
+    this.#done = undefined;
     this.#queue = [];
     this.#head = 0;
     this.#heldBytes = 0;

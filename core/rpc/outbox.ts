@@ -8,7 +8,7 @@ export const ITEM_LIMIT_BYTES = STREAM_WINDOW_BYTES / 4;
 
 /** Where a stream's frames go, and when the connection can take more. */
 export interface OutboxLink {
-  /** Where the buffers of items that are answers come from. */
+  /** Where the buffers of items come from. */
   readonly frames: BufferPool;
   send(frame: Uint8Array, done?: () => void): void;
   /** Resolves when the connection is not congested; at once when it already is not. */
@@ -51,9 +51,7 @@ export class Outbox {
     return !this.#stopped;
   }
 
-  /** What a caller uploads may be looked at by its server after the call has ended, so its frames are not used again. */
   #encode(item: Payload): { readonly frame: Uint8Array; readonly done: (() => void) | undefined } {
-    if (this.#from === "caller") return { frame: encodeItem(this.#id, this.#from, item), done: undefined };
     let pooled: PooledBuffer | undefined;
     const frame = encodeItem(this.#id, this.#from, item, (bytes) => {
       pooled = this.#link.frames.take(bytes);

@@ -244,7 +244,7 @@ export class RpcPeer implements OutboxLink {
   #item(frame: Frame & { type: "item" }, done: (() => void) | undefined): void {
     const taken =
       frame.from === "caller"
-        ? this.#served.get(frame.id)?.item(frame.payload, frame.cost)
+        ? this.#served.get(frame.id)?.item(frame.payload, frame.cost, done)
         : this.#outgoing.get(frame.id)?.inbox?.push(frame.payload, frame.cost, done);
     if (taken === false) throw new Error("an item came without credit");
   }

@@ -70,8 +70,8 @@ export class ServedCall {
   }
 
   /** False when the caller had no credit for it. */
-  item(payload: Payload, cost: number): boolean {
-    return this.#inbox.push(payload, cost);
+  item(payload: Payload, cost: number, done: (() => void) | undefined): boolean {
+    return this.#inbox.push(payload, cost, done);
   }
 
   endUpload(): void {

@@ -78,6 +78,26 @@ describe("input of a task", () => {
     assert.equal(agent.end, undefined);
   });
 
+  test("bytes are the caller's again at once, and a buffer is not reused before it is sent, whatever the agent says", async () => {
+    const size = 20_000;
+    const unsent: { readonly bytes: Uint8Array; readonly sent: (() => void) | undefined }[] = [];
+    const sender = new InputSender({ data: (_, bytes, sent) => unsent.push({ bytes, sent }), end: () => {} }, size * 3);
+    const bytes = new Uint8Array(size);
+    const write = async (index: number) => {
+      const taken = sender.write(index * size, bytes.fill(index));
+      sender.answered(0, (index + 1) * size);
+      await taken;
+    };
+    for (let index = 0; index < 40; index++) await write(index);
+    bytes.fill(255);
+    for (const [index, piece] of unsent.entries()) assert.ok(Buffer.alloc(size, index).equals(piece.bytes));
+    const known = new Set(unsent.map((piece) => piece.bytes.buffer));
+    assert.equal(known.size, 40);
+    for (const { sent } of unsent) sent?.();
+    await write(40);
+    assert.ok(known.has(unsent[40]?.bytes.buffer ?? new ArrayBuffer()), "what was sent is used again");
+  });
+
   test("a refusal rejects what waits, and says why", async () => {
     const agent = new ModelAgent();
     const waiting = agent.sender.write(0, new Uint8Array(5000));

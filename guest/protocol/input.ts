@@ -1,12 +1,17 @@
+import { BufferPool } from "#core/buffer-pool.ts";
 import { SandboxError } from "#core/errors.ts";
 import { DATA_LIMIT_BYTES } from "./frames.ts";
 
 /** Answers of the agent to stdin: the flag of STDIN_ACK. */
 const ANSWER = { taken: 0, gap: 1, absent: 2 } as const;
 
+/** Where input waits for the agent's window and the socket, of all links. */
+const BUFFERS = new BufferPool(DATA_LIMIT_BYTES);
+
 /** What a task's stdin is sent through: frames of at most DATA_LIMIT_BYTES, then one end. */
 export interface InputChannel {
-  data(offset: number, bytes: Uint8Array): void;
+  /** Calls `sent` when the bytes are not looked at any more; never when the connection ends first. */
+  data(offset: number, bytes: Uint8Array, sent: (() => void) | undefined): void;
   /** `undefined`: at whatever offset the agent has reached. */
   end(offset: number | undefined): void;
 }
@@ -16,6 +21,8 @@ interface Write {
   /** Offset and bytes not sent yet. */
   at: number;
   rest: Uint8Array;
+  /** Gives their buffer back. */
+  readonly done: (() => void) | undefined;
   readonly resolve: () => void;
   readonly reject: (error: Error) => void;
 }
@@ -35,14 +42,16 @@ export class InputSender {
     this.#windowBytes = windowBytes;
   }
 
-  /** Resolves when the task, or its pipe, has taken the last of the bytes. They must not change before. */
+  /** Resolves when the task, or its pipe, has taken the last of the bytes. They are the caller's again when this returns. */
   write(offset: number, bytes: Uint8Array): Promise<void> {
     return new Promise((resolve, reject) => {
       const end = offset + bytes.length;
       // Who writes from here on says that all before was taken.
       this.#acknowledged ??= offset;
       this.#end = Math.max(this.#end ?? 0, end);
-      this.#writes.push({ end, at: offset, rest: bytes, resolve, reject });
+      const { buffer, done } = BUFFERS.take(bytes.length);
+      buffer.set(bytes);
+      this.#writes.push({ end, at: offset, rest: buffer.subarray(0, bytes.length), done, resolve, reject });
       this.#pump();
     });
   }
@@ -96,9 +105,11 @@ export class InputSender {
   #send(write: Write, limit: number): void {
     while (write.rest.length > 0 && write.at < limit) {
       const piece = write.rest.subarray(0, Math.min(DATA_LIMIT_BYTES, limit - write.at));
-      this.#channel.data(write.at, piece);
+      const at = write.at;
       write.at += piece.length;
       write.rest = write.rest.subarray(piece.length);
+      // Not when the agent says that it took them: it may lie, and what is still to be sent would be another sandbox's bytes.
+      this.#channel.data(at, piece, write.rest.length === 0 ? write.done : undefined);
     }
   }
 }

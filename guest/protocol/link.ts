@@ -201,7 +201,7 @@ export class AgentLink implements GuestLink {
 
   #newInput(number: number): InputSender {
     const channel: InputChannel = {
-      data: (offset, bytes) => this.#sendInput(number, offset, bytes),
+      data: (offset, bytes, sent) => this.#sendInput(number, { offset, bytes, sent }),
       end: (offset) => {
         const frame = newFrame(FRAME.stdinEof, 0, number, OFFSET_BYTES);
         if (offset === undefined) ANY_OFFSET.copy(frame, FRAME_HEADER_BYTES);
@@ -212,14 +212,20 @@ export class AgentLink implements GuestLink {
     return new InputSender(channel, this.#inputWindowBytes);
   }
 
-  #sendInput(number: number, offset: number, bytes: Uint8Array): void {
+  #sendInput(
+    number: number,
+    input: { readonly offset: number; readonly bytes: Uint8Array; readonly sent: (() => void) | undefined },
+  ): void {
+    const { offset, bytes, sent } = input;
     if (!this.#open) return;
     const head = newFrame(FRAME.stdin, 0, number, OFFSET_BYTES);
     head.writeUInt32LE(head.length - 4 + bytes.length, 0);
     putOffset(head, FRAME_HEADER_BYTES, offset);
     this.#stream.cork();
     this.#stream.write(head);
-    this.#stream.write(bytes);
+    this.#stream.write(bytes, (error) => {
+      if (!error) sent?.();
+    });
     this.#stream.uncork();
   }
 
