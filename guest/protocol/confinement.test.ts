@@ -204,7 +204,7 @@ print("getpid", call(39 if x else 172))
     test("sysinfo is answered by the agent, for commands of a spawner that is gone, too", async () => {
       await using agent = await TestAgent.start({ build });
       const link = await agent.connect();
-      const totals = async () => (await line(link, "free -b | sed -n 's/^Mem: *//p'")).split(" ")[0];
+      const totals = async () => (await line(link, "busybox free -b | sed -n 's/^Mem: *//p'")).split(" ")[0];
       const [, kib] = /^MemTotal: +(\d+) kB$/m.exec(readFileSync("/proc/meminfo", "utf8")) ?? [];
       assert.equal(Number(await totals()), Number(kib) * 1024);
       process.kill(await spawnerOf(agent), "SIGKILL");

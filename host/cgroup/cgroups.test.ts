@@ -99,6 +99,18 @@ describe("cgroups of this host", () => {
     assert.equal(cgroups.list().size, 0);
   });
 
+  test("the end of a node waits for agents that are dying", async () => {
+    const agents = cgroups.agentDirs.map((dir) => ({ dir, writes: [], handOver: false }));
+    const child = await runIn(agents, "echo up; exec sleep 1000");
+    const ended = cgroups[Symbol.asyncDispose]();
+    child.kill("SIGKILL");
+    await ended;
+    assert.deepEqual(
+      cgroups.agentDirs.filter((dir) => existsSync(dir)),
+      [],
+    );
+  });
+
   test("remove takes cgroups made below along", async () => {
     const plan = cgroups.plan("s1-a", LIMITS);
     make(plan);

@@ -136,6 +136,8 @@ class NodeCgroups implements Cgroups {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    // Where sandboxes are left their agents live on; without any, what is there is dying.
+    if (this.list().size === 0) await Promise.all(this.agentDirs.map((dir) => removeCgroup(dir)));
     await removeTrees(this.trees, AGENTS);
   }
 
