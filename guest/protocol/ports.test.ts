@@ -158,7 +158,8 @@ forEachBuild((build) => {
       for (const number of open) link.forget(number);
       for (const number of open) link.forget(number);
       await link.ping(10_000);
-      assert.equal(descriptors(), before);
+      // What an earlier test has left may have been closed meanwhile.
+      assert.ok(descriptors() <= before, `${descriptors()} descriptors, not ${before}`);
       link.forget((await connect(link, portOf(server))).number);
     });
   });
