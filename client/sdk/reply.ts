@@ -1,9 +1,11 @@
-import type { CommandReply } from "#api/index.ts";
+import { randomUUID } from "node:crypto";
+import type { CommandReply, RunLine, StartCommand } from "#api/index.ts";
+import type { Caller, CallOptions } from "./caller.ts";
 import { hasEnded } from "./ended.ts";
 import { Result } from "./result.ts";
 
 /** Output of a short command that comes with the answer to its start. */
-export const INLINE_BYTES = 256 * 1024;
+const INLINE_BYTES = 256 * 1024;
 
 /** Text, or bytes that need not be text, as the API takes them. */
 export function wireBytes(argument: string | Uint8Array): string | { base64: string } {
@@ -18,4 +20,24 @@ export function inlineResult(reply: CommandReply): Result | undefined {
   const stderr = Buffer.from(output.stderr, "base64");
   if (stdout.byteLength < reply.stdout.seen || stderr.byteLength < reply.stderr.seen) return undefined;
   return new Result(reply.status, { bytes: stdout, whole: true }, { bytes: stderr, whole: true });
+}
+
+/** Starts a command where commands are started; waits up to `waitMs` for its end, and brings its first output with the answer. */
+export function postCommand(
+  caller: Caller,
+  path: string,
+  body: StartCommand | RunLine,
+  options: CallOptions & { readonly idempotencyKey?: string; readonly waitMs: number },
+): Promise<CommandReply> {
+  const { idempotencyKey, waitMs, signal, timeoutMs } = options;
+  return caller.json<CommandReply>({
+    method: "POST",
+    path,
+    query: waitMs === 0 ? undefined : { waitMs, inlineBytes: INLINE_BYTES },
+    headers: { "idempotency-key": idempotencyKey ?? randomUUID() },
+    json: body,
+    signal,
+    timeoutMs,
+    repeatable: true,
+  });
 }

@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import type {
   CommandList,
   CommandReply,
@@ -15,7 +14,7 @@ import { Command, WAIT_MS } from "./command.ts";
 import { Files } from "./files.ts";
 import { sandboxPath } from "./paths.ts";
 import { Ports } from "./ports.ts";
-import { INLINE_BYTES, inlineResult, wireBytes } from "./reply.ts";
+import { inlineResult, postCommand, wireBytes } from "./reply.ts";
 import type { Result } from "./result.ts";
 import { openSession, Session, type SessionOptions } from "./session.ts";
 import { followUsage, type UsageOptions } from "./usage.ts";
@@ -212,15 +211,6 @@ export class Sandbox implements AsyncDisposable {
       ...(options.waitFor === undefined ? {} : { waitFor: options.waitFor }),
       ...(options.outputCapBytes === undefined ? {} : { outputCapBytes: options.outputCapBytes }),
     };
-    return this.#caller.json<CommandReply>({
-      method: "POST",
-      path: `${this.#path}/commands`,
-      query: waitMs === 0 ? undefined : { waitMs, inlineBytes: INLINE_BYTES },
-      headers: { "idempotency-key": options.idempotencyKey ?? randomUUID() },
-      json: body,
-      signal: options.signal,
-      timeoutMs: options.timeoutMs,
-      repeatable: true,
-    });
+    return postCommand(this.#caller, `${this.#path}/commands`, body, { ...options, waitMs });
   }
 }

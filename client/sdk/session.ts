@@ -3,7 +3,7 @@ import type { CommandReply, OpenSession, RunLine, SessionView } from "#api/index
 import type { Caller, CallOptions } from "./caller.ts";
 import { Command, WAIT_MS } from "./command.ts";
 import { segment } from "./paths.ts";
-import { INLINE_BYTES, inlineResult, wireBytes } from "./reply.ts";
+import { inlineResult, postCommand, wireBytes } from "./reply.ts";
 import type { Result } from "./result.ts";
 
 /** How to open a session; what is absent comes from the sandbox. */
@@ -104,16 +104,7 @@ export class Session implements AsyncDisposable {
       ...(options.waitFor === undefined ? {} : { waitFor: options.waitFor }),
       ...(options.outputCapBytes === undefined ? {} : { outputCapBytes: options.outputCapBytes }),
     };
-    return this.#caller.json<CommandReply>({
-      method: "POST",
-      path: `${this.#path}/commands`,
-      query: waitMs === 0 ? undefined : { waitMs, inlineBytes: INLINE_BYTES },
-      headers: { "idempotency-key": options.idempotencyKey ?? randomUUID() },
-      json: body,
-      signal: options.signal,
-      timeoutMs: options.timeoutMs,
-      repeatable: true,
-    });
+    return postCommand(this.#caller, `${this.#path}/commands`, body, { ...options, waitMs });
   }
 }
 
