@@ -1,7 +1,6 @@
-import type { ErrorBody, WatchView } from "#api/index.ts";
-import { type Caller, type CallOptions, pause } from "./caller.ts";
-import { errorFromReply, TransportError } from "./errors.ts";
-import { lines } from "./lines.ts";
+import type { WatchView } from "#api/index.ts";
+import type { Caller, CallOptions } from "./caller.ts";
+import { followLines } from "./follow.ts";
 
 /** What a watch takes. */
 export interface WatchOptions extends CallOptions {
@@ -11,42 +10,20 @@ export interface WatchOptions extends CallOptions {
   readonly user?: string;
 }
 
-/** Breaks in a row, without an event between them, before a reader gives up. */
-const BREAKS = 6;
-const FIRST_PAUSE_MS = 100;
-
 /** See `Files.watch`. */
 export async function* watchFiles(
   caller: Caller,
   call: string,
   path: string | Uint8Array,
-  { recursive, user, signal, timeoutMs }: WatchOptions,
+  { recursive, user, ...options }: WatchOptions,
 ): AsyncGenerator<WatchView> {
   let hasBegun = false;
-  for (let breaks = 0; ; ) {
-    try {
-      const reply = await caller.open({
-        method: "GET",
-        path: call,
-        query: { path, recursive, user },
-        signal,
-        timeoutMs,
-      });
-      try {
-        for await (const line of lines(reply.body)) {
-          const event = JSON.parse(line) as WatchView | ErrorBody;
-          if ("error" in event) throw errorFromReply(500, line);
-          breaks = 0;
-          yield hasBegun && event.type === "ready" ? { type: "overflow" } : event;
-          hasBegun = true;
-        }
-        return;
-      } finally {
-        reply.discard();
-      }
-    } catch (error) {
-      if (!(error instanceof TransportError) || error.details.refused === true || breaks >= BREAKS) throw error;
-      await pause(FIRST_PAUSE_MS * 2 ** breaks++, signal);
-    }
+  for await (const event of followLines<WatchView>(caller, {
+    ...options,
+    path: call,
+    query: { path, recursive, user },
+  })) {
+    yield hasBegun && event.type === "ready" ? { type: "overflow" } : event;
+    hasBegun = true;
   }
 }
