@@ -58,6 +58,16 @@ void close_fd(int *fd) {
 	*fd = -1;
 }
 
+bool read_text(const char *path, char *text, size_t size) {
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0) return false;
+	ssize_t got = read(fd, text, size - 1);
+	close(fd);
+	if (got <= 0) return false;
+	text[got] = 0;
+	return true;
+}
+
 void agent_watch(struct agent *a, int fd, uint32_t events, enum source source, const struct task *task) {
 	uint64_t slot = task == NULL ? 0 : (uint64_t)(task - a->tasks) | (uint64_t)(task->generation & 0xffffffu) << 32;
 	struct epoll_event event = {.events = events, .data.u64 = slot | (uint64_t)source << 56};

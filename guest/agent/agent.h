@@ -221,6 +221,8 @@ void agent_drop_buffers(struct agent *agent);
 void *pages_map(size_t size);
 void pages_unmap(void *pages, size_t size);
 void close_fd(int *fd);
+/* A small file of the kernel, read at once and ended by a zero. False: nothing could be read. */
+bool read_text(const char *path, char *text, size_t size);
 
 /* connection.c */
 void connection_accept(struct agent *agent);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent.h"
 #include "bytes.h"
 #include "files.h"
 #include "files_replace.h"
@@ -47,11 +48,6 @@ static struct {
 	uint64_t extents[TREE_EXTENTS][2];
 	uint32_t extent, extent_count;
 } state;
-
-static void close_fd_of(int *fd) {
-	if (*fd >= 0) close(*fd);
-	*fd = -1;
-}
 
 /* Says on stderr at which entry it ended. */
 static int blame(int error, const char *path, size_t size) {
@@ -114,7 +110,7 @@ static int descend(const char *path, size_t size, bool make) {
 /* The directory of an entry, kept for the next. -1: errno. */
 static int parent_of(const char *path, size_t size) {
 	if (state.parent >= 0 && strlen(state.parent_path) == size && memcmp(state.parent_path, path, size) == 0) return state.parent;
-	close_fd_of(&state.parent);
+	close_fd(&state.parent);
 	state.parent = descend(path, size, true);
 	if (state.parent >= 0) {
 		memcpy(state.parent_path, path, size);
@@ -149,7 +145,7 @@ static int dress_directories(void) {
 		if (parent < 0) return errno;
 		int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		int error = fd < 0 ? errno : dress(fd, &made->attributes);
-		close_fd_of(&fd);
+		close_fd(&fd);
 		close(parent);
 		if (error != 0) return blame(error, made->path, strlen(made->path));
 	}

@@ -32,15 +32,6 @@ void notices_add(struct agent *agent, int listener) {
 	epoll_ctl(agent->epoll, EPOLL_CTL_ADD, listener, &event);
 }
 
-static bool read_file(const char *path, char *text) {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0) return false;
-	ssize_t got = read(fd, text, FILE_BYTES - 1);
-	close(fd);
-	text[got > 0 ? got : 0] = 0;
-	return got > 0;
-}
-
 /* The value of `key` in kB, as bytes. */
 static unsigned long memory_of(const char *text, const char *key) {
 	const char *found = strstr(text, key);
@@ -52,7 +43,7 @@ static int gather(struct sysinfo *info) {
 	static char text[FILE_BYTES];
 	double uptime = 0, loads[3] = {0};
 	unsigned running = 0, processes = 0;
-	if (!read_file("/proc/meminfo", text)) return ENOSYS;
+	if (!read_text("/proc/meminfo", text, sizeof text)) return ENOSYS;
 	*info = (struct sysinfo){
 		.totalram = memory_of(text, "MemTotal:"),
 		.freeram = memory_of(text, "MemFree:"),
@@ -62,8 +53,8 @@ static int gather(struct sysinfo *info) {
 		.freeswap = memory_of(text, "SwapFree:"),
 		.mem_unit = 1,
 	};
-	if (!read_file("/proc/uptime", text) || sscanf(text, "%lf", &uptime) != 1) return ENOSYS;
-	if (!read_file("/proc/loadavg", text)) return ENOSYS;
+	if (!read_text("/proc/uptime", text, sizeof text) || sscanf(text, "%lf", &uptime) != 1) return ENOSYS;
+	if (!read_text("/proc/loadavg", text, sizeof text)) return ENOSYS;
 	if (sscanf(text, "%lf %lf %lf %u/%u", &loads[0], &loads[1], &loads[2], &running, &processes) != 5) return ENOSYS;
 	info->uptime = (long)uptime;
 	info->procs = processes > UINT16_MAX ? UINT16_MAX : (uint16_t)processes;

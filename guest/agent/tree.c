@@ -17,21 +17,11 @@
 /* Its fields, counted from the state behind the name. */
 enum stat_field { STAT_STATE, STAT_PARENT, STAT_GROUP, STAT_SESSION, STAT_USER_TIME = 11, STAT_CHILD_SYSTEM_TIME = 14, STAT_KEPT };
 
-static bool read_file(const char *path, char *text, size_t size) {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0) return false;
-	ssize_t got = read(fd, text, size - 1);
-	close(fd);
-	if (got <= 0) return false;
-	text[got] = 0;
-	return true;
-}
-
 /* False: there is no such process any more. A name may have spaces and brackets: the fields follow the last bracket. */
 static bool read_stat(pid_t pid, char *state, int64_t fields[STAT_KEPT]) {
 	char path[32], text[STAT_SIZE];
 	snprintf(path, sizeof path, "/proc/%d/stat", pid);
-	if (!read_file(path, text, sizeof text)) return false;
+	if (!read_text(path, text, sizeof text)) return false;
 	char *at = strrchr(text, ')');
 	if (at == NULL || at[1] != ' ' || at[2] == 0) return false;
 	*state = at[2];
@@ -105,7 +95,7 @@ size_t tree_children(pid_t pid, pid_t *children, size_t limit) {
 	char path[64];
 	size_t count = 0;
 	snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
-	if (!read_file(path, text, sizeof text)) return 0;
+	if (!read_text(path, text, sizeof text)) return 0;
 	for (char *at = text, *next; count < limit; at = next) {
 		long child = strtol(at, &next, 10);
 		if (next == at) break;
