@@ -1,59 +1,22 @@
 import type { Backend } from "#core/backend.ts";
 import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
-import type { CommandId, SandboxId } from "#core/ids.ts";
-import type { Listener } from "#core/listeners.ts";
-import type {
-  CommandPage,
-  CommandPageRequest,
-  CommandResult,
-  InputEvent,
-  Node,
-  NodeInfo,
-  OutputChunk,
-  OutputRead,
-  ResourceCount,
-  RunWait,
-  SandboxFilter,
-  StdinWrite,
-  UsageRead,
-} from "#core/node.ts";
+import type { SandboxId } from "#core/ids.ts";
+import type { Node, NodeInfo, ResourceCount, SandboxFilter, UsageRead } from "#core/node.ts";
 import { canonical } from "#core/pack.ts";
-import type { PortPiece } from "#core/ports.ts";
-import type {
-  BackendKind,
-  CommandInfo,
-  CommandSpec,
-  Lifetime,
-  SandboxInfo,
-  SandboxSpec,
-  SessionInfo,
-  SessionSpec,
-  TerminalSize,
-} from "#core/sandbox.ts";
+import type { BackendKind, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 import { abortable } from "#edge/abort.ts";
 import { Admission, overcommitted } from "#edge/admission.ts";
-import {
-  type CommandCall,
-  feedCommand,
-  readOutput,
-  resizeTerminal,
-  signalCommand,
-  startCommand,
-  takeCommandInput,
-  waitCommand,
-} from "#edge/command-calls.ts";
+import type { CommandCall } from "#edge/command-calls.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
 import { type DriverParts, SandboxDriver } from "#edge/driver.ts";
-import { FileCalls } from "#edge/file-calls.ts";
+import { GuestCalls } from "#edge/guest-calls.ts";
 import { Journal } from "#edge/journal.ts";
-import { listListeners, openPort, waitForPort } from "#edge/ports.ts";
 import { forEachOf, recoverAll } from "#edge/recovery.ts";
 import { countResources } from "#edge/resources.ts";
 import { listSandboxes } from "#edge/sandbox-list.ts";
 import { newSandboxRow, SandboxRows } from "#edge/sandbox-rows.ts";
-import { inspectSession, listSessions, openSession, removeSession } from "#edge/sessions.ts";
 import { Timers } from "#edge/timers.ts";
 import { readUsage } from "#edge/usage.ts";
 import { validateLifetime, validateSandbox } from "#edge/validate.ts";
@@ -82,7 +45,7 @@ export async function openEdge(options: EdgeOptions): Promise<Edge> {
 }
 
 /** A node: owns its sandboxes, their time limits and the record of both. The backends belong to the caller. */
-export class Edge extends FileCalls implements Node {
+export class Edge extends GuestCalls implements Node {
   readonly #options: EdgeOptions;
   readonly #journal: Journal;
   readonly #backends: ReadonlyMap<BackendKind, Backend>;
@@ -193,82 +156,6 @@ export class Edge extends FileCalls implements Node {
   async *usage(id: SandboxId, read: UsageRead, signal: AbortSignal): AsyncGenerator<SandboxUsage, void, undefined> {
     this.#enter(signal);
     yield* readUsage(read, this.#driver(id).watched(signal));
-  }
-
-  async startCommand(id: SandboxId, spec: CommandSpec, wait: RunWait, signal: AbortSignal): Promise<CommandResult> {
-    return startCommand(this.calling(id, signal), spec, wait);
-  }
-
-  async openSession(id: SandboxId, spec: SessionSpec, signal: AbortSignal): Promise<SessionInfo> {
-    return openSession(this.calling(id, signal), spec);
-  }
-
-  async listSessions(id: SandboxId, signal: AbortSignal): Promise<readonly SessionInfo[]> {
-    return listSessions(this.calling(id, signal));
-  }
-
-  async inspectSession(id: SandboxId, name: string, signal: AbortSignal): Promise<SessionInfo> {
-    return inspectSession(this.calling(id, signal), name);
-  }
-
-  async removeSession(id: SandboxId, name: string, signal: AbortSignal): Promise<void> {
-    return removeSession(this.calling(id, signal), name);
-  }
-
-  async listCommands(id: SandboxId, page: CommandPageRequest, signal: AbortSignal): Promise<CommandPage> {
-    this.#enter(signal);
-    return this.#driver(id).commands.page(page);
-  }
-
-  async waitCommand(id: SandboxId, command: CommandId, waitMs: number, signal: AbortSignal): Promise<CommandInfo> {
-    return waitCommand(this.calling(id, signal), command, waitMs);
-  }
-
-  async signalCommand(id: SandboxId, command: CommandId, signalName: string, signal: AbortSignal): Promise<void> {
-    await signalCommand(this.calling(id, signal), command, signalName);
-  }
-
-  async writeStdin(
-    id: SandboxId,
-    command: CommandId,
-    input: StdinWrite,
-    signal: AbortSignal,
-  ): Promise<{ readonly offset: number }> {
-    return feedCommand(this.calling(id, signal), command, input);
-  }
-
-  async *takeInput(
-    id: SandboxId,
-    command: CommandId,
-    writer: string,
-    signal: AbortSignal,
-  ): AsyncGenerator<InputEvent, void, undefined> {
-    yield* takeCommandInput(this.calling(id, signal), command, writer);
-  }
-
-  async resizeTerminal(id: SandboxId, command: CommandId, size: TerminalSize, signal: AbortSignal): Promise<void> {
-    await resizeTerminal(this.calling(id, signal), command, size);
-  }
-
-  readOutput(id: SandboxId, command: CommandId, read: OutputRead, signal: AbortSignal): AsyncIterable<OutputChunk> {
-    return readOutput(() => this.calling(id, signal), command, read, signal);
-  }
-
-  async *openPort(
-    id: SandboxId,
-    port: number,
-    incoming: AsyncIterable<Uint8Array>,
-    signal: AbortSignal,
-  ): AsyncGenerator<PortPiece, void, undefined> {
-    yield* openPort(this.calling(id, signal), port, incoming);
-  }
-
-  async waitForPort(id: SandboxId, port: number, waitMs: number, signal: AbortSignal): Promise<boolean> {
-    return waitForPort(this.calling(id, signal), port, waitMs);
-  }
-
-  async listListeners(id: SandboxId, signal: AbortSignal): Promise<readonly Listener[]> {
-    return listListeners(this.calling(id, signal));
   }
 
   async resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {
