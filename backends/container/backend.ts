@@ -23,7 +23,7 @@ import { type Blank, Blanks } from "./blanks.ts";
 import { checkSpec, diskLimitBytes, type Enforcement, HELPER_PIDS, limitsOf } from "./check.ts";
 import type { ContainerConfig } from "./config.ts";
 import { type AgentProcess, type AgentRecord, agentOf, handleOf, isAlive } from "./handle.ts";
-import { checkIdRanges, uidBaseOf } from "./id-ranges.ts";
+import { checkIdRanges } from "./id-ranges.ts";
 import { FOOTPRINT, takeInventory } from "./inventory.ts";
 import { Launcher } from "./launcher.ts";
 import { explainRefusal } from "./probe.ts";
@@ -257,7 +257,7 @@ class ContainerBackend implements Backend {
     const blank = await blanks.take(place.slot);
     try {
       const given = processorList(processors.assign(spec.id, cpus));
-      const upper = this.#upper(spec, place, blank);
+      const upper = this.#upper(spec, blank);
       const { pid } = await launcher.create(this.#request(spec, place, { layers, upper, processors: given }), signal);
       return { ...this.#identify(spec.id, pid, blank), cpus, processors: given, createdTicks: bootTicks() };
     } catch (error) {
@@ -267,11 +267,11 @@ class ContainerBackend implements Backend {
     }
   }
 
-  #upper(spec: SandboxSpec, place: Place, blank: Blank | undefined): Upper {
+  #upper(spec: SandboxSpec, blank: Blank | undefined): Upper {
     const { volume } = this.#parts;
     const limitBytes = diskLimitBytes(spec);
     if (blank !== undefined) return volume.renameUpper(blank.upper, spec.id, limitBytes);
-    return volume.createUpper(spec.id, { uid: uidBaseOf(place, this.#options.config.firstUid), limitBytes });
+    return volume.createUpper(spec.id, limitBytes);
   }
 
   #request(

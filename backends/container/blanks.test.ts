@@ -101,7 +101,7 @@ describe("blanks of a node", () => {
     const { dataDir, runDir } = rig.options;
     // Adopted by the node that starts.
     const volume = await openVolume({ dataDir, runDir, sizeMiB: CONFIG.volumeSize });
-    volume.createUpper("blank-7", { uid: 0x0900_0000, limitBytes: undefined });
+    volume.createUpper("blank-7", undefined);
     const backend = await rig.restart({ config: CONFIG });
     assert.equal((await backend.inventory()).uppers.size, 0);
   });

@@ -167,7 +167,7 @@ export class Blanks implements AsyncDisposable {
     rmSync(socketPath, { force: true });
     await volume.removeUpper(upperOf(slot));
     try {
-      volume.createUpper(upperOf(slot), { uid: known.uidBase, limitBytes: undefined });
+      volume.createUpper(upperOf(slot), undefined);
       const { pid } = await launcher.blank({ ...known, socketPath }, signal);
       const link = await connectUnix(socketPath, signal);
       const startTicks = processStartTicks(pid);

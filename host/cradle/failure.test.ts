@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { toWire } from "#core/errors.ts";
 import { createFailure } from "./failure.ts";
 
-const { ENOSPC, EDQUOT, EMFILE, ENOENT, ELOOP, EEXIST, EROFS } = constants.errno;
+const { ENOSPC, EDQUOT, EMFILE, ENOENT, ELOOP, EEXIST, EROFS, EINVAL } = constants.errno;
 
 test("a full volume, a quota, a full node and a bad image are told apart", () => {
   const kinds = [
@@ -15,6 +15,7 @@ test("a full volume, a quota, a full node and a bad image are told apart", () =>
     createFailure("a", "overlay: open", EMFILE),
     createFailure("a", "place of /proc", ELOOP),
     createFailure("a", "cgroup /c: make", EEXIST),
+    createFailure("a", "shift the ids of the upper", EINVAL),
     createFailure("a", "layer /x", ENOENT),
   ].map((error) => error.kind);
   assert.deepEqual(kinds, [
@@ -23,6 +24,7 @@ test("a full volume, a quota, a full node and a bad image are told apart", () =>
     "SandboxLimit",
     "NodeFull",
     "NodeFull",
+    "FailedPrecondition",
     "FailedPrecondition",
     "FailedPrecondition",
     "Internal",

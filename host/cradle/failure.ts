@@ -10,6 +10,10 @@ const NODE_FULL: Meaning = {
   kind: "NodeFull",
   hint: "try another node, or raise user.max_*_namespaces, fs.file-max or fs.mount-max on this one",
 };
+const UNMAPPED_UPPER: Meaning = {
+  kind: "FailedPrecondition",
+  hint: "the file system of the node's uppers takes no id maps: put the data directory on btrfs, ext4 or xfs",
+};
 const BAD_IMAGE: Meaning = {
   kind: "FailedPrecondition",
   hint: "/proc, /sys and /dev of an image must be directories, and /etc/hosts, hostname and resolv.conf files",
@@ -52,6 +56,7 @@ function meaningOf(stage: string, code: string): Meaning {
   // Both are limits of the kernel, not of a disk.
   if (code === "ENOSPC" && /^(clone|mount|move|bind|mask|stage)\b/.test(stage)) return NODE_FULL;
   if (/^place of /.test(stage) && ["ENOTDIR", "ELOOP", "EXDEV", "EEXIST", "EISDIR"].includes(code)) return BAD_IMAGE;
+  if (code === "EINVAL" && stage === "shift the ids of the upper") return UNMAPPED_UPPER;
   if (code === "EEXIST" || code === "EADDRINUSE") {
     return {
       kind: "FailedPrecondition",

@@ -18,16 +18,7 @@ static int open_within(int root, const char *path, uint64_t flags, uint64_t mode
 	return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
 }
 
-/* What was just made belongs to the host's root until then. Takes `fd` over. */
-static int give(int fd, uid_t owner)
-{
-	if (fd < 0 || fchownat(fd, "", owner, owner, AT_EMPTY_PATH) == 0)
-		return fd;
-	close(fd);
-	return -1;
-}
-
-int place_dir(int root, const char *name, uid_t owner)
+int place_dir(int root, const char *name)
 {
 	int fd = open_within(root, name, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0, WITHIN | RESOLVE_NO_SYMLINKS);
 
@@ -35,11 +26,10 @@ int place_dir(int root, const char *name, uid_t owner)
 		return fd;
 	if (mkdirat(root, name, 0755))
 		return -1;
-	fd = open_within(root, name, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0, WITHIN | RESOLVE_NO_SYMLINKS);
-	return give(fd, owner);
+	return open_within(root, name, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0, WITHIN | RESOLVE_NO_SYMLINKS);
 }
 
-static int open_parent(int root, const char *dir, uid_t owner)
+static int open_parent(int root, const char *dir)
 {
 	int fd = open_within(root, dir, O_PATH | O_DIRECTORY, 0, WITHIN);
 
@@ -47,25 +37,25 @@ static int open_parent(int root, const char *dir, uid_t owner)
 		return fd;
 	if (mkdirat(root, dir, 0755))
 		return -1;
-	return give(open_within(root, dir, O_PATH | O_DIRECTORY, 0, WITHIN), owner);
+	return open_within(root, dir, O_PATH | O_DIRECTORY, 0, WITHIN);
 }
 
 /* Makes the file, or the missing end of a chain of links; if that fails, the file in place of the link. */
-static int make_file(int root, const char *dir, const char *name, const char *path, uid_t owner)
+static int make_file(int root, const char *dir, const char *name, const char *path)
 {
 	int parent, fd;
 
-	parent = open_parent(root, dir, owner);
+	parent = open_parent(root, dir);
 	if (parent < 0)
 		return -1;
 	fd = open_within(root, path, O_RDONLY | O_CREAT, 0644, WITHIN);
 	if (fd < 0 && errno == ENOENT && unlinkat(parent, name, 0) == 0)
 		fd = openat(parent, name, O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	close(parent);
-	return give(fd, owner);
+	return fd;
 }
 
-int place_file(int root, const char *dir, const char *name, uid_t owner)
+int place_file(int root, const char *dir, const char *name)
 {
 	char path[64];
 	int fd;
@@ -74,5 +64,5 @@ int place_file(int root, const char *dir, const char *name, uid_t owner)
 	fd = open_within(root, path, O_PATH, 0, WITHIN);
 	if (fd >= 0 || errno != ENOENT)
 		return fd;
-	return make_file(root, dir, name, path, owner);
+	return make_file(root, dir, name, path);
 }

@@ -66,14 +66,14 @@ static int write_etc(const char *name, const char *text, const char *end, struct
 	return whole ? 0 : fault_set(fault, "write /etc/%s", name);
 }
 
-static int bind_etc(int root, const char *name, uint32_t owner, struct fault *fault)
+static int bind_etc(int root, const char *name, struct fault *fault)
 {
 	char source[64], target[64];
 	int place, tree, result = -1;
 
 	snprintf(source, sizeof source, MINIMAL_PRIVATE "/%s", name);
 	snprintf(target, sizeof target, "etc/%s", name);
-	place = place_file(root, "etc", name, owner);
+	place = place_file(root, "etc", name);
 	if (place < 0)
 		return fault_set(fault, "place of /%s", target);
 	tree = open_tree(AT_FDCWD, source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
@@ -174,10 +174,10 @@ int root_prepare(uint64_t shm_bytes, struct fault *fault)
 }
 
 /* On a directory of the image that is one and no link; nobody else can change the image yet. */
-static int attach_tree(int root, const char *name, uint32_t owner, struct fault *fault)
+static int attach_tree(int root, const char *name, struct fault *fault)
 {
 	char source[64];
-	int place = place_dir(root, name, owner);
+	int place = place_dir(root, name);
 	int result;
 
 	if (place < 0)
@@ -189,13 +189,13 @@ static int attach_tree(int root, const char *name, uint32_t owner, struct fault 
 }
 
 /* First the files: while the image's links have nothing but the image to lead to. */
-static int attach_all(int root, uint32_t owner, struct fault *fault)
+static int attach_all(int root, struct fault *fault)
 {
 	for (size_t at = 0; at < sizeof ETC_FILES / sizeof *ETC_FILES; at++)
-		if (bind_etc(root, ETC_FILES[at], owner, fault))
+		if (bind_etc(root, ETC_FILES[at], fault))
 			return -1;
 	for (size_t at = 0; at < sizeof TREES / sizeof *TREES; at++)
-		if (attach_tree(root, TREES[at], owner, fault))
+		if (attach_tree(root, TREES[at], fault))
 			return -1;
 	return 0;
 }
@@ -207,7 +207,7 @@ int root_assemble(const struct request *request, int overlay, struct fault *faul
 		return -1;
 	if (move_mount(overlay, "", AT_FDCWD, MINIMAL_NEW_ROOT, MOVE_MOUNT_F_EMPTY_PATH))
 		return fault_set(fault, "move the root into the sandbox");
-	if (attach_all(overlay, request->uid_base, fault))
+	if (attach_all(overlay, fault))
 		return -1;
 	/*
 	 * Not pivot_root: that looks at every process of the host. The minimal namespace stays hidden below the new root. No path

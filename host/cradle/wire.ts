@@ -7,7 +7,7 @@ export interface CradleRequest {
   readonly uidBase: number;
   /** Read-only EROFS trees that are mounted on the host, lowest first; at least one. */
   readonly layers: readonly string[];
-  /** Exists, is owned by `uidBase`, and lies on one mount with `workDir`. */
+  /** Exists, has the plain ids 0 to 65,535 and lies on one mount with `workDir`. */
   readonly upperDir: string;
   readonly workDir: string;
   readonly hostname: string;

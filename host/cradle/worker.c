@@ -2,9 +2,12 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <linux/securebits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/fsuid.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "cgroups.h"
@@ -47,12 +50,30 @@ static bool reuse(struct work *w)
 	return false;
 }
 
+/*
+ * Who the worker is to file systems, with the host's rights all the same. The upper's map has the ids of the sandbox and no other:
+ * what the overlay makes there for itself, and the worker for its mounts, has to be its root's.
+ */
+static int act_as(uint32_t owner, struct fault *fault)
+{
+	/* Else the rights over files would go with the id. */
+	if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP))
+		return fault_set(fault, "keep the rights of root");
+	setfsgid(owner);
+	setfsuid(owner);
+	/* Neither tells a failure; an id that nobody has changes nothing and tells who one is. */
+	if ((uint32_t)setfsuid((uid_t)-1) == owner && (uint32_t)setfsgid((gid_t)-1) == owner)
+		return 0;
+	errno = EPERM;
+	return fault_set(fault, "act as the root of the sandbox");
+}
+
 static int make_root(struct work *w, struct fault *fault)
 {
 	/* Where layers by path are staged. */
 	if (setns(w->cradle->minimal_ns, CLONE_NEWNS))
 		return fault_set(fault, "enter the minimal namespace");
-	if (parts_shift(&w->parts, w->blank->user_ns, fault))
+	if (parts_shift(&w->parts, w->blank->user_ns, fault) || act_as(w->request->uid_base, fault))
 		return -1;
 	*root_of(w) = overlay_make(w->cradle->overlay_mode, &w->parts, fault);
 	return *root_of(w) < 0 ? -1 : 0;
@@ -89,10 +110,12 @@ static void take_down(const struct request *request, struct progress *progress)
 	cgroups_remove(request, progress);
 }
 
-/* Paths of a request are the host's; a worker may be anywhere after a create. One that cannot return is of no more use. */
+/* Paths of a request are the host's; a worker may be anywhere, and anybody, after a create. One that cannot return is of no more use. */
 static void return_to_host(const struct cradle *cradle)
 {
-	if (setns(cradle->host_ns, CLONE_NEWNS))
+	struct fault ignored;
+
+	if (act_as(0, &ignored) || setns(cradle->host_ns, CLONE_NEWNS))
 		_exit(1);
 }
 

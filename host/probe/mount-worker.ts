@@ -93,7 +93,7 @@ function lookAtLoop(dir: string): Finding {
 async function lookAtBtrfs(dir: string): Promise<Finding> {
   await using volume = await openVolume({ dataDir: dir, runDir: dir, sizeMiB: 256 });
   if (!volume.supportsLimits) return missing(volume.reason ?? "no limits");
-  volume.createUpper("probe", { uid: 0, limitBytes: 16 * 1024 * 1024 });
+  volume.createUpper("probe", 16 * 1024 * 1024);
   await volume.removeUpper("probe");
   return works("subvolumes with limits");
 }

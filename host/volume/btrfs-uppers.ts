@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, mkdirSync, readdirSync, renameSync } from "node:fs";
+import { chmodSync, mkdirSync, readdirSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { MNT, unmount } from "#host/sys/mount.ts";
@@ -13,7 +13,7 @@ import {
   subvolumeId,
   withDirectory,
 } from "./btrfs.ts";
-import type { Upper, UpperOptions, Volume } from "./volume.ts";
+import type { Upper, Volume } from "./volume.ts";
 
 const MIB = 1024 * 1024;
 
@@ -55,15 +55,15 @@ class BtrfsUppers implements Volume {
     });
   }
 
-  createUpper(id: string, options: UpperOptions): Upper {
-    this.checkLimit(options.limitBytes);
+  createUpper(id: string, limitBytes: number | undefined): Upper {
+    this.checkLimit(limitBytes);
     try {
       withDirectory(this.#path, (fd) => createSubvolume(fd, id));
     } catch (error) {
       throw creationError(id, error);
     }
     try {
-      return this.#fill(join(this.#path, id), options);
+      return fill(join(this.#path, id), limitBytes);
     } catch (error) {
       withDirectory(this.#path, (fd) => destroySubvolume(fd, id));
       throw creationError(id, error);
@@ -129,16 +129,6 @@ class BtrfsUppers implements Volume {
     }
   }
 
-  #fill(root: string, options: UpperOptions): Upper {
-    const upper = partsOf(root);
-    for (const dir of [upper.upperDir, upper.workDir]) {
-      mkdirSync(dir, { mode: 0o755 });
-      chownSync(dir, options.uid, options.uid);
-    }
-    limit(root, options.limitBytes);
-    return upper;
-  }
-
   #dropStale(fd: number): void {
     for (let n = 0; n < STALE_PER_REMOVAL; n += 1) {
       const [oldest] = this.#stale;
@@ -147,6 +137,13 @@ class BtrfsUppers implements Volume {
       this.#stale.shift();
     }
   }
+}
+
+function fill(root: string, limitBytes: number | undefined): Upper {
+  const upper = partsOf(root);
+  for (const dir of [upper.upperDir, upper.workDir]) mkdirSync(dir, { mode: 0o755 });
+  limit(root, limitBytes);
+  return upper;
 }
 
 function partsOf(root: string): Upper {

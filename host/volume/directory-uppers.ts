@@ -1,9 +1,9 @@
-import { chmodSync, chownSync, mkdirSync, readdirSync, renameSync } from "node:fs";
+import { chmodSync, mkdirSync, readdirSync, renameSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { removeTree } from "./remove-tree.ts";
-import type { Upper, UpperOptions, Volume } from "./volume.ts";
+import type { Upper, Volume } from "./volume.ts";
 
 /** Uppers as plain directories below `<dataDir>/uppers`: works everywhere, limits nothing. */
 export async function openDirectoryUppers(dataDir: string, reason: string): Promise<Volume> {
@@ -33,8 +33,8 @@ class DirectoryUppers implements Volume {
     });
   }
 
-  createUpper(id: string, options: UpperOptions): Upper {
-    this.checkLimit(options.limitBytes);
+  createUpper(id: string, limitBytes: number | undefined): Upper {
+    this.checkLimit(limitBytes);
     const root = join(this.#path, id);
     const upper = { upperDir: join(root, "upper"), workDir: join(root, "work") };
     try {
@@ -46,7 +46,6 @@ class DirectoryUppers implements Volume {
         throw new SandboxError("StorageFull", "the node's disk is full", { cause: error });
       throw error;
     }
-    for (const dir of [upper.upperDir, upper.workDir]) chownSync(dir, options.uid, options.uid);
     return upper;
   }
 

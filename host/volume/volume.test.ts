@@ -21,7 +21,6 @@ import { quotaGroups, withDirectory } from "./btrfs.ts";
 import { openVolume, type Volume } from "./volume.ts";
 
 const MIB = 1024 * 1024;
-const UID = 0x20000;
 
 let root: string;
 let options: { dataDir: string; runDir: string; sizeMiB: number };
@@ -45,10 +44,10 @@ for (const sizeMiB of [512, 0]) {
     });
 
     test("an upper is two empty directories owned by the sandbox", () => {
-      const upper = volume.createUpper("s1-a", { uid: UID, limitBytes: undefined });
+      const upper = volume.createUpper("s1-a", undefined);
       for (const dir of [upper.upperDir, upper.workDir]) {
         const stat = statSync(dir);
-        assert.deepEqual([stat.uid, stat.gid, stat.mode & 0o7777], [UID, UID, 0o755]);
+        assert.deepEqual([stat.uid, stat.gid, stat.mode & 0o7777], [0, 0, 0o755]);
         assert.deepEqual(readdirSync(dir), []);
       }
       assert.equal(statSync(upper.upperDir).dev, statSync(upper.workDir).dev);
@@ -56,26 +55,26 @@ for (const sizeMiB of [512, 0]) {
     });
 
     test("one that was made ahead gets its sandbox's id, and takes nobody's", () => {
-      const ahead = volume.createUpper("ahead", { uid: UID, limitBytes: undefined });
+      const ahead = volume.createUpper("ahead", undefined);
       const upper = volume.renameUpper("ahead", "s1-a", undefined);
-      assert.deepEqual([existsSync(ahead.upperDir), statSync(upper.upperDir).uid], [false, UID]);
+      assert.deepEqual([existsSync(ahead.upperDir), existsSync(upper.upperDir)], [false, true]);
       assert.deepEqual([...volume.list()], ["s1-a"]);
-      volume.createUpper("ahead", { uid: UID, limitBytes: undefined });
+      volume.createUpper("ahead", undefined);
       assert.throws(() => volume.renameUpper("ahead", "s1-a", undefined), { kind: "AlreadyExists" });
     });
 
     test("an id is taken until it is removed; removing is safe twice and for unknown ids", async () => {
-      volume.createUpper("s1-a", { uid: UID, limitBytes: undefined });
-      assert.throws(() => volume.createUpper("s1-a", { uid: UID, limitBytes: undefined }), { kind: "AlreadyExists" });
+      volume.createUpper("s1-a", undefined);
+      assert.throws(() => volume.createUpper("s1-a", undefined), { kind: "AlreadyExists" });
       for (const id of ["s1-a", "s1-a", "s1-never"]) await volume.removeUpper(id);
-      volume.createUpper("s1-a", { uid: UID, limitBytes: undefined });
+      volume.createUpper("s1-a", undefined);
     });
 
     test("removing never follows a link out of the upper", async () => {
       const outside = join(root, "outside");
       mkdirSync(outside);
       writeFileSync(join(outside, "keep"), "");
-      const { upperDir } = volume.createUpper("s1-a", { uid: UID, limitBytes: undefined });
+      const { upperDir } = volume.createUpper("s1-a", undefined);
       for (const [name, target] of [
         ["dir", outside],
         ["file", join(outside, "keep")],
@@ -91,7 +90,7 @@ for (const sizeMiB of [512, 0]) {
       const target = join(root, "merged");
       for (const dir of [lower, target]) mkdirSync(dir);
       writeFileSync(join(lower, "gone"), "");
-      const { upperDir, workDir } = volume.createUpper("s1-a", { uid: UID, limitBytes: undefined });
+      const { upperDir, workDir } = volume.createUpper("s1-a", undefined);
       mount("overlay", target, "overlay", 0, `lowerdir=${lower},upperdir=${upperDir},workdir=${workDir}`);
       try {
         rmSync(join(target, "gone"));
@@ -112,8 +111,8 @@ describe("limits", () => {
   });
 
   test("a full upper gets EDQUOT alone, near its limit, and says how much it holds", () => {
-    const full = volume.createUpper("s1-full", { uid: UID, limitBytes: 16 * MIB });
-    const other = volume.createUpper("s1-other", { uid: UID, limitBytes: 16 * MIB });
+    const full = volume.createUpper("s1-full", 16 * MIB);
+    const other = volume.createUpper("s1-other", 16 * MIB);
     const written = fill(full.upperDir, 64 * 1024);
     assert.ok(written > 12 * MIB && written <= 16 * MIB, `wrote ${written}`);
     writeFileSync(join(other.upperDir, "f"), randomBytes(8 * MIB));
@@ -122,24 +121,24 @@ describe("limits", () => {
   });
 
   test("one that was made ahead gets its limit with its id", () => {
-    volume.createUpper("ahead", { uid: UID, limitBytes: undefined });
+    volume.createUpper("ahead", undefined);
     const { upperDir } = volume.renameUpper("ahead", "s1-a", 8 * MIB);
     assert.ok(fill(upperDir, 64 * 1024) <= 8 * MIB);
   });
 
   test("a full upper can be emptied and written again", () => {
-    const { upperDir } = volume.createUpper("s1-a", { uid: UID, limitBytes: 16 * MIB });
+    const { upperDir } = volume.createUpper("s1-a", 16 * MIB);
     fill(upperDir, 1 * MIB);
     for (const name of readdirSync(upperDir)) rmSync(join(upperDir, name));
     assert.ok(fill(upperDir, 64 * 1024) > 8 * MIB);
   });
 
   test("the least limit is usable, and less is refused with that least", () => {
-    const { upperDir } = volume.createUpper("s1-least", { uid: UID, limitBytes: 4 * MIB });
+    const { upperDir } = volume.createUpper("s1-least", 4 * MIB);
     for (let n = 0; n < 100; n += 1) mkdirSync(join(upperDir, `d${n}`));
     const written = fill(upperDir, 16 * 1024);
     assert.ok(written > 1 * MIB, `wrote ${written}`);
-    assert.throws(() => volume.createUpper("s1-less", { uid: UID, limitBytes: 4 * MIB - 1 }), {
+    assert.throws(() => volume.createUpper("s1-less", 4 * MIB - 1), {
       kind: "InvalidArgument",
       hint: /4 MiB or more/,
     });
@@ -147,7 +146,7 @@ describe("limits", () => {
   });
 
   test("an upper without a limit is bounded by the volume", () => {
-    const { upperDir } = volume.createUpper("s1-big", { uid: UID, limitBytes: undefined });
+    const { upperDir } = volume.createUpper("s1-big", undefined);
     assert.ok(fill(upperDir, 8 * MIB) > 200 * MIB);
   });
 
@@ -155,7 +154,7 @@ describe("limits", () => {
     const [creates, removes]: [number[], number[]] = [[], []];
     for (let n = 0; n < 2000; n += 1) {
       const startMs = performance.now();
-      volume.createUpper(`s1-${n}`, { uid: UID, limitBytes: 16 * MIB });
+      volume.createUpper(`s1-${n}`, 16 * MIB);
       creates.push(performance.now() - startMs);
     }
     for (let n = 0; n < 2000; n += 1) {
@@ -173,7 +172,7 @@ describe("limits", () => {
 describe("a volume outlives its node", () => {
   test("one that is mounted is adopted with its uppers and their limits", async () => {
     const first = await openVolume(options);
-    first.createUpper("s1-a", { uid: UID, limitBytes: 16 * MIB });
+    first.createUpper("s1-a", 16 * MIB);
     volume = await openVolume(options);
     assert.deepEqual([...volume.list()], ["s1-a"]);
     assert.ok(fill(join(options.runDir, "volume", "s1-a", "upper"), MIB) <= 16 * MIB);
@@ -181,14 +180,14 @@ describe("a volume outlives its node", () => {
 
   test("closing leaves it mounted while uppers are in it", async () => {
     volume = await openVolume(options);
-    volume.createUpper("s1-a", { uid: UID, limitBytes: undefined });
+    volume.createUpper("s1-a", undefined);
     await volume[Symbol.asyncDispose]();
     assert.equal(mountAt(join(options.runDir, "volume"))?.fstype, "btrfs");
   });
 
   test("after a reboot the image is mounted again, larger when it was enlarged", async () => {
     const first = await openVolume(options);
-    first.createUpper("s1-a", { uid: UID, limitBytes: undefined });
+    first.createUpper("s1-a", undefined);
     unmount(join(options.runDir, "volume"));
     volume = await openVolume({ ...options, sizeMiB: 768 });
     assert.deepEqual([...volume.list()], ["s1-a"]);
@@ -198,7 +197,7 @@ describe("a volume outlives its node", () => {
 
   test("a file system that something else still holds is mounted from its own device, not a second one", async () => {
     const first = await openVolume(options);
-    first.createUpper("s1-a", { uid: UID, limitBytes: undefined });
+    first.createUpper("s1-a", undefined);
     const path = join(options.runDir, "volume");
     const hold = join(root, "hold");
     mkdirSync(hold);
@@ -214,12 +213,12 @@ describe("a volume outlives its node", () => {
 
   test("quota groups that a killed node left are swept at the next start", async () => {
     const first = await openVolume(options);
-    for (let n = 0; n < 20; n += 1) first.createUpper(`s1-${n}`, { uid: UID, limitBytes: 16 * MIB });
+    for (let n = 0; n < 20; n += 1) first.createUpper(`s1-${n}`, 16 * MIB);
     for (let n = 0; n < 20; n += 1) await first.removeUpper(`s1-${n}`);
     unmount(join(options.runDir, "volume"));
     volume = await openVolume(options);
     // What the kernel still cleans up may linger; nothing of it may stand in the way of new uppers.
-    volume.createUpper("s1-new", { uid: UID, limitBytes: 16 * MIB });
+    volume.createUpper("s1-new", 16 * MIB);
     const groups = withDirectory(join(options.runDir, "volume"), quotaGroups);
     assert.ok(groups.size >= 2 && groups.size <= 22);
   });
@@ -250,7 +249,7 @@ describe("a plain directory", () => {
 
   test("disk limits are refused by name", () => {
     assert.equal(volume.supportsLimits, false);
-    assert.throws(() => volume.createUpper("s1-a", { uid: UID, limitBytes: 64 * MIB }), {
+    assert.throws(() => volume.createUpper("s1-a", 64 * MIB), {
       kind: "FailedPrecondition",
       message: /disk limit/,
     });
@@ -263,7 +262,7 @@ describe("a plain directory", () => {
   });
 
   test("trees deeper than PATH_MAX, names that are no UTF-8 and closed directories are removed", async () => {
-    const { upperDir } = volume.createUpper("s1-a", { uid: UID, limitBytes: undefined });
+    const { upperDir } = volume.createUpper("s1-a", undefined);
     writeFileSync(Buffer.concat([Buffer.from(`${upperDir}/`), Buffer.from([0xff, 0xfe])]), "");
     mkdirSync(join(upperDir, "closed"));
     writeFileSync(join(upperDir, "closed", "file"), "");

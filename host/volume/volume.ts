@@ -13,10 +13,10 @@ export interface Volume extends AsyncDisposable {
   /** Why limits are not supported, for people. */
   readonly reason: string | undefined;
   /**
-   * Makes an empty upper owned by `uid`. Throws `InvalidArgument` for a limit below the least that works, `FailedPrecondition`
-   * for any where limits are not supported, `AlreadyExists`, `StorageFull`. What it throws for leaves nothing.
+   * Makes an empty upper. Throws `InvalidArgument` for a limit below the least that works, `FailedPrecondition` for any where
+   * limits are not supported, `AlreadyExists`, `StorageFull`. What it throws for leaves nothing.
    */
-  createUpper(id: string, options: UpperOptions): Upper;
+  createUpper(id: string, limitBytes: number | undefined): Upper;
   /**
    * Gives an upper that was made without a limit, and that nobody has written to, the id and the limit of a sandbox. Throws what
    * `createUpper` throws; what is left then has one of the two ids.
@@ -31,14 +31,7 @@ export interface Volume extends AsyncDisposable {
   usage(id: string): number | undefined;
 }
 
-/** Whose an upper is, and how large it may become. */
-export interface UpperOptions {
-  /** Owner of the sandbox's root directory, user and group. */
-  readonly uid: number;
-  readonly limitBytes: number | undefined;
-}
-
-/** The two directories that overlay takes; both on one file system. */
+/** The two directories that overlay takes; both on one file system. Files in it have the ids that the sandbox sees: 0 to 65,535. */
 export interface Upper {
   readonly upperDir: string;
   readonly workDir: string;

@@ -1,6 +1,5 @@
 import { execFileSync } from "node:child_process";
 import {
-  chownSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -148,7 +147,6 @@ function makeRequest(dir: string, layers: readonly string[], id: string): Cradle
   const uidBase = slot * 65_537;
   const home = join(dir, "boxes", id);
   for (const part of ["upper", "work", "run"]) mkdirSync(join(home, part), { recursive: true });
-  chownSync(join(home, "upper"), uidBase, uidBase);
   return {
     id,
     uidBase,
