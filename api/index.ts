@@ -53,5 +53,6 @@ export { type BodyOf, OPERATIONS, type OperationName, type QueryOf } from "./ope
 export { ListenerList, ListenerView, PortTicket, PortTicketRequest, PortWaitQuery, PortWaitReply } from "./ports.ts";
 export { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
 export { OpenSession, RunLine, SessionList, SessionView } from "./sessions.ts";
+export { ImportFromRequest } from "./sources.ts";
 export { UsageEvent, UsageQuery, UsageView } from "./usage.ts";
 export { Environment, Labels, MAX_DURATION_MS, TextOrBytes } from "./values.ts";

@@ -31,6 +31,7 @@ import { NodeList, ResourceList } from "./nodes.ts";
 import { BASE, type Operation } from "./operation.ts";
 import { ListenerList, PortTicket, PortTicketRequest, PortWaitQuery, PortWaitReply } from "./ports.ts";
 import { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
+import { ImportFromRequest } from "./sources.ts";
 import { UsageEvent, UsageQuery, UsageView } from "./usage.ts";
 
 const SANDBOX = "/v1/sandboxes/{id}";
@@ -266,6 +267,15 @@ export const OPERATIONS = {
     body: "bytes",
     status: 201,
     reply: ArtifactView,
+    streams: true,
+  },
+  importFrom: {
+    ...BASE,
+    method: "POST",
+    path: "/v1/artifacts/import-from",
+    summary: "Fetch an artifact from a registry or a git repository.",
+    body: ImportFromRequest,
+    reply: { line: BuildEvent },
     streams: true,
   },
   buildArtifact: {

@@ -12,7 +12,16 @@ test("an import beyond those made at a time reads nothing of its upload until on
   const dir = mkdtempSync(join(tmpdir(), "dsec-maker-"));
   stack.defer(() => rmSync(dir, { recursive: true }));
   const store = await openLayerStore(dir);
-  const maker = stack.use(await openArtifactMaker({ store, mounts: { unmountUnused: () => undefined } }, systemClock));
+  const maker = stack.use(
+    await openArtifactMaker(
+      {
+        store,
+        mounts: { unmountUnused: () => undefined },
+        registries: { authFile: undefined, registriesFile: undefined },
+      },
+      systemClock,
+    ),
+  );
   const read = new Set<number>();
   const goOn = Promise.withResolvers<void>();
   const imports = Array.from({ length: 6 }, (_, at) => {

@@ -1,12 +1,14 @@
-import type { ArtifactMaker, DebianRequest, ImportRequest } from "#control/index.ts";
+import type { ArtifactMaker, DebianRequest, ImportRequest, SourceRequest } from "#control/index.ts";
 import type { Clock } from "#core/clock.ts";
 import { sweepDebianBuilds } from "#host/debian.ts";
+import type { RegistrySettings } from "#host/fetch/skopeo.ts";
 import { HOST_BUSYBOX, hostBusybox } from "#images/busybox.ts";
 import type { NewArtifact } from "#images/catalogue.ts";
 import { collectGarbage } from "#images/collect.ts";
 import { buildDebian } from "#images/debian.ts";
 import { type ImportedArtifact, importArtifact } from "#images/import.ts";
 import type { LayerMounts } from "#images/mounts.ts";
+import { importFrom } from "#images/sources/import-from.ts";
 import type { LayerStore } from "#images/store.ts";
 import { Turns } from "./turns.ts";
 
@@ -16,12 +18,19 @@ const NEW_LAYER_MS = 60 * 60_000;
 /** Artifacts made at a time: each may hold some hundred MiB of names and inodes, and a processor. Others wait. */
 const MAKING_AT_A_TIME = 4;
 
+/** What artifacts are made with. */
+export interface MakerParts {
+  readonly store: LayerStore;
+  readonly mounts: Pick<LayerMounts, "unmountUnused">;
+  readonly registries: RegistrySettings;
+}
+
 /**
  * Makes artifacts in the node's own store. The suite `host-busybox` stands for a tree of this machine's static busybox.
  * Disposing waits for what is under way, whose callers have left: nothing of it is left then.
  */
 export async function openArtifactMaker(
-  { store, mounts }: { readonly store: LayerStore; readonly mounts: Pick<LayerMounts, "unmountUnused"> },
+  { store, mounts, registries }: MakerParts,
   clock: Clock,
 ): Promise<ArtifactMaker & AsyncDisposable> {
   await sweepDebianBuilds();
@@ -38,6 +47,7 @@ export async function openArtifactMaker(
   };
   return {
     importArchive: (request) => make(request.signal, () => importArchive(store, request)),
+    importFrom: (request) => make(request.signal, () => fetchArtifact({ store, registries }, request)),
     buildDebian: (request) => make(request.signal, () => build(store, request)),
     async collect(keep) {
       // Before their files go: a mount would hold the space of what is removed.
@@ -56,6 +66,14 @@ async function importArchive(store: LayerStore, request: ImportRequest): Promise
   return artifactOf(imported, kind, `${format} upload`);
 }
 
+async function fetchArtifact(
+  parts: Pick<MakerParts, "store" | "registries">,
+  { kind, source, signal, progress }: SourceRequest,
+): Promise<NewArtifact> {
+  const imported = await importFrom(source, { ...parts, kind, signal, progress });
+  return artifactOf(imported, kind, imported.provenance);
+}
+
 async function build(store: LayerStore, request: DebianRequest): Promise<NewArtifact> {
   const { kind, suite, include, signal } = request;
   if (suite === HOST_BUSYBOX) {
@@ -69,7 +87,11 @@ function debianOptions({ suite, include, signal, progress }: DebianRequest) {
   return { include, signal, progress, ...(suite === undefined ? {} : { suite }) };
 }
 
-function artifactOf(imported: ImportedArtifact, kind: NewArtifact["kind"], provenance: string): NewArtifact {
+function artifactOf(
+  imported: Omit<ImportedArtifact, "receivedBytes">,
+  kind: NewArtifact["kind"],
+  provenance: string,
+): NewArtifact {
   const { layers, config, sizeBytes } = imported;
   return { kind, layers, config, sizeBytes, provenance };
 }

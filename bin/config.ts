@@ -50,6 +50,11 @@ const loadNode = defineSettings(
       `${EDGE_DEFAULTS.outputBudgetBytes / MIB}MiB`,
       "Kept of the outputs of one sandbox, all its commands together; the oldest that have ended go first.",
     ),
+    registryAuthFile: path(
+      undefined,
+      "Credentials for registries, as podman login writes them, for every project's imports that bring none.",
+    ),
+    registriesFile: path(undefined, "Mirrors of registries, instead of /etc/containers/registries.conf."),
     ...CONTAINER_SETTINGS,
     logLevel: text("info", "fatal, error, warn, info, debug or trace."),
   },

@@ -10,6 +10,7 @@ import { SandboxError } from "#core/errors.ts";
 import { parseEdgeId } from "#core/ids.ts";
 import { EDGE_DEFAULTS } from "#edge/config.ts";
 import { openEdge } from "#edge/edge.ts";
+import type { RegistrySettings } from "#host/fetch/skopeo.ts";
 import { availableMemoryMiB } from "#host/sys/memory.ts";
 import { openLayerMounts } from "#images/mounts.ts";
 import { openLayerStore } from "#images/store.ts";
@@ -66,7 +67,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   opened.defer(() => edge.close({ keepSandboxes }));
   const node = opened.use(await connectEdge(edge, config.nodeApi, log));
   const state = opened.use(new SqliteState(join(config.dataDir, "control.db")));
-  const maker = opened.use(await openArtifactMaker({ store, mounts }, clock));
+  const maker = opened.use(await openArtifactMaker({ store, mounts, registries: registrySettings(config) }, clock));
   const control = opened.use(
     await openControl({
       config: controlConfig(config),
@@ -108,6 +109,10 @@ function controlConfig(config: NodeConfig): ControlConfig {
     defaultBackend: "container",
     seed: randomInt(2 ** 31),
   };
+}
+
+function registrySettings({ registryAuthFile, registriesFile }: NodeConfig): RegistrySettings {
+  return { authFile: registryAuthFile, registriesFile };
 }
 
 function edgeConfig(config: NodeConfig) {

@@ -1,12 +1,15 @@
 import type { Clock } from "#core/clock.ts";
 import type { ArtifactKind, LayerDigest } from "#core/sandbox.ts";
 import { type ArtifactRecord, type ArtifactTable, Catalogue, type NewArtifact } from "#images/catalogue.ts";
+import type { ImportSource } from "#images/sources/source.ts";
 import type { StateStore } from "./state/store.ts";
 
 /** What turns bytes and packages into layers: `images/` in a node, a double in tests. */
 export interface ArtifactMaker {
   /** Rejects with `InvalidArgument` for a damaged archive; nothing but whole layers is left in any case. */
   importArchive(request: ImportRequest): Promise<NewArtifact>;
+  /** Fetches what the source names. Rejects as `importFrom` of `images/sources` does. */
+  importFrom(request: SourceRequest): Promise<NewArtifact>;
   buildDebian(request: DebianRequest): Promise<NewArtifact>;
   /** Removes layers that are not in `keep` and are not brand-new. */
   collect(keep: ReadonlySet<LayerDigest>): Promise<void>;
@@ -18,6 +21,14 @@ export interface ImportRequest {
   readonly format: "tar" | "oci";
   readonly source: AsyncIterable<Uint8Array>;
   readonly signal: AbortSignal;
+}
+
+/** Something to be fetched. */
+export interface SourceRequest {
+  readonly kind: ArtifactKind;
+  readonly source: ImportSource;
+  readonly signal: AbortSignal;
+  readonly progress: (line: string) => void;
 }
 
 /** A tree to build; `suite` undefined: the one the node prefers. */

@@ -1,4 +1,4 @@
-export type { ArtifactMaker, DebianRequest, ImportRequest } from "./artifacts.ts";
+export type { ArtifactMaker, DebianRequest, ImportRequest, SourceRequest } from "./artifacts.ts";
 export { type Control, type ControlConfig, type ControlOptions, openControl } from "./control.ts";
 export { DEFAULT_PROJECT, type Principal, type Role } from "./iam/iam.ts";
 export type { Log } from "./log.ts";

@@ -4,6 +4,7 @@ import { createInterface } from "node:readline";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { aptSources, hostSuite, sourceLine, sourcesOf } from "#host/debian-sources.ts";
 import { makeOwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
+import { OWN_WORLD } from "./own-world.ts";
 
 /** What to build, and who listens. */
 export interface DebianOptions {
@@ -39,15 +40,6 @@ const SUITE = /^[a-z][a-z0-9.-]{0,63}$/;
 const PACKAGE = /^[a-z0-9][a-z0-9+.-]*(:[a-z0-9-]+)?$/;
 
 /**
- * The builder mounts /proc and /sys into its tree and starts what packages bring: in namespaces of its own all of it goes away
- * with it, however it ends, and it ends with this process.
- */
-const OWN_WORLD: readonly string[] = [
-  ...["--pdeathsig", "KILL", "--"],
-  ...["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--"],
-];
-
-/**
  * Starts `mmdebstrap` with the archives that this host's apt uses. Disposing ends it, and what it started, if it still runs.
  * `InvalidArgument` for an impossible suite or package name, `FailedPrecondition` when the host lacks what the build needs.
  */
@@ -64,7 +56,8 @@ export function startDebianBuild(options: DebianOptions): DebianBuild {
   }
   // Part of Debian's minimal system, and not of Ubuntu's.
   const include = ["apt", ...options.include].join(",");
-  const args = [
+  const [program = "", ...args] = [
+    // The builder mounts /proc and /sys into its tree and starts what packages bring.
     ...OWN_WORLD,
     "mmdebstrap",
     "--variant=minbase",
@@ -80,7 +73,7 @@ export function startDebianBuild(options: DebianOptions): DebianBuild {
   const temp = makeOwnedTemp(tempParent(), TEMP_PREFIX);
   chmodSync(temp.path, 0o755);
   // A group of its own: stopping it stops the package manager's children too.
-  const child = spawn("setpriv", args, {
+  const child = spawn(program, args, {
     stdio: ["ignore", "pipe", "pipe"],
     detached: true,
     env: { ...passedOn(), LC_ALL: "C.UTF-8", DEBIAN_FRONTEND: "noninteractive", TMPDIR: temp.path },

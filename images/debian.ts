@@ -1,4 +1,5 @@
 import { type DebianOptions, startDebianBuild } from "#host/debian.ts";
+import { untilFinished } from "./archive/source.ts";
 import { type ImportedArtifact, importArtifact } from "./import.ts";
 import type { LayerStore } from "./store.ts";
 import type { LayerTree } from "./tree.ts";
@@ -49,12 +50,6 @@ export async function buildDebian(options: BuildDebianOptions): Promise<BuiltDeb
     ...(options.signal === undefined ? {} : { signal: options.signal }),
   });
   return { ...imported, suite: build.suite, config: { env: { PATH }, user: undefined, workdir: undefined } };
-}
-
-/** Why a build ended early is what its caller wants to know, not where the archive stopped. */
-async function* untilFinished(tar: AsyncIterable<Uint8Array>, finished: Promise<void>): AsyncIterable<Uint8Array> {
-  yield* tar;
-  await finished;
 }
 
 /** Gives what was made during the build the time of the newest packaged file: the time of the build says nothing. */

@@ -1,7 +1,9 @@
 import { Command, CommanderError } from "commander";
 import { CliError } from "./cli-error.ts";
+import { addImageCommands } from "./image-program.ts";
 import type { CliContext } from "./io.ts";
 import { specOptions } from "./spec-options.ts";
+import { contextOf, subcommand } from "./subcommand.ts";
 import { pair, timeMs, whole } from "./units.ts";
 
 /** As many as the server takes for one command; the parser's stack has room for little more. */
@@ -37,7 +39,7 @@ export async function runProgram(argv: readonly string[], parts: ProgramParts): 
   const program = root(parts);
   addSandboxCommands(program, parts, finish);
   addFileCommands(program, parts, finish);
-  addImageCommands(program, parts, finish);
+  addImageCommands(program, { ...parts, finish });
   addHostCommands(program, parts, finish);
   try {
     await program.parseAsync([...argv], { from: "user" });
@@ -77,15 +79,6 @@ function root(parts: ProgramParts): Command {
     .enablePositionalOptions()
     .configureOutput({ writeErr: () => undefined })
     .exitOverride();
-}
-
-/** The context for a command: `--json` counts before and after the command's name. */
-function contextOf(parts: ProgramParts, command: Command): CliContext {
-  return parts.context({ json: command.optsWithGlobals().json === true });
-}
-
-function subcommand(parent: Command, usage: string, help: string): Command {
-  return parent.command(usage).description(help).option("--json", "results as JSON");
 }
 
 function addSandboxCommands(program: Command, parts: ProgramParts, finish: Finish): void {
@@ -313,43 +306,6 @@ function addFileCommands(program: Command, parts: ProgramParts, finish: Finish):
     .action(async (id: string, path: string, options, command: Command) => {
       const { watch } = await import("./commands/watch.ts");
       finish(await watch(contextOf(parts, command), id, path, options));
-    });
-}
-
-function addImageCommands(program: Command, parts: ProgramParts, finish: Finish): void {
-  const image = program.command("image").description("environment parts: bases, workspaces, toolkits");
-  subcommand(image, "build", "build a Debian base")
-    .argument("<name>", "name[:tag]")
-    .option("--debian <suite>", "Debian suite, such as bookworm")
-    .option("--include <packages>", "more packages, separated by commas")
-    .action(async (name: string, options, command: Command) => {
-      const { build } = await import("./commands/image.ts");
-      finish(await build(contextOf(parts, command), name, options));
-    });
-  subcommand(image, "import", "import a directory, tar, OCI layout or OCI archive")
-    .argument("<source>", "directory or file")
-    .argument("<name>", "name[:tag]")
-    .option("--kind <kind>", "base, workspace or toolkit", "base")
-    .option("--format <format>", "tar or oci; recognised unless given")
-    .action(async (source: string, name: string, options, command: Command) => {
-      const { importArtifact } = await import("./commands/image.ts");
-      finish(await importArtifact(contextOf(parts, command), source, name, options));
-    });
-  subcommand(image, "ls", "list artifacts").action(async (_options, command: Command) => {
-    const { list } = await import("./commands/image.ts");
-    finish(await list(contextOf(parts, command)));
-  });
-  subcommand(image, "info", "show an artifact")
-    .argument("<name>", "name[:tag]")
-    .action(async (name: string, _options, command: Command) => {
-      const { info } = await import("./commands/image.ts");
-      finish(await info(contextOf(parts, command), name));
-    });
-  subcommand(image, "rm", "take artifacts out of the catalogue")
-    .argument("<name...>", "name[:tag]")
-    .action(async (names: string[], _options, command: Command) => {
-      const { rm } = await import("./commands/image.ts");
-      finish(await rm(contextOf(parts, command), names));
     });
 }
 

@@ -1,4 +1,4 @@
-import type { ArtifactView, BuildEvent, BuildRequest } from "#api/index.ts";
+import type { ArtifactView, BuildEvent, BuildRequest, ImportFromRequest } from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
 import { DsecError, errorFromReply } from "./errors.ts";
 import { lines } from "./lines.ts";
@@ -32,23 +32,26 @@ export class Artifacts {
     return this.#caller.json({ method: "POST", path: "/v1/artifacts/import", query, bytes, signal, timeoutMs });
   }
 
+  /** Lets the server fetch an artifact from a registry or a git repository; nothing is left of one that breaks off. */
+  importFrom(request: ImportFromRequest, options: BuildOptions = {}): Promise<ArtifactView> {
+    return this.#make("/v1/artifacts/import-from", request, options);
+  }
+
   /** Builds a Debian base on the server. */
-  async build(request: BuildRequest, options: BuildOptions = {}): Promise<ArtifactView> {
+  build(request: BuildRequest, options: BuildOptions = {}): Promise<ArtifactView> {
+    return this.#make("/v1/artifacts/build", request, options);
+  }
+
+  async #make(path: string, json: object, options: BuildOptions): Promise<ArtifactView> {
     const { signal, timeoutMs } = options;
-    const reply = await this.#caller.open({
-      method: "POST",
-      path: "/v1/artifacts/build",
-      json: request,
-      signal,
-      timeoutMs,
-    });
+    const reply = await this.#caller.open({ method: "POST", path, json, signal, timeoutMs });
     for await (const line of lines(reply.body)) {
       const event = JSON.parse(line) as BuildEvent;
       if ("progress" in event) options.onProgress?.(event.progress);
       else if ("error" in event) throw errorFromReply(500, line);
       else return event.artifact;
     }
-    throw new DsecError("Internal", "the build ended without a result", { hint: "see the node's log" });
+    throw new DsecError("Internal", "the server ended without a result", { hint: "see the node's log" });
   }
 
   /** Every artifact the project may use. */

@@ -7,6 +7,7 @@ export type {
   ErrorKind,
   FileView,
   FileWrittenView,
+  ImportFromRequest,
   ListenerView,
   NodeView,
   OutputStream,

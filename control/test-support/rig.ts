@@ -16,7 +16,7 @@ import type {
 } from "#api/index.ts";
 import type { ArtifactKind, LayerDigest } from "#core/sandbox.ts";
 import type { NewArtifact } from "#images/catalogue.ts";
-import type { ArtifactMaker, DebianRequest, ImportRequest } from "../artifacts.ts";
+import type { ArtifactMaker, DebianRequest, ImportRequest, SourceRequest } from "../artifacts.ts";
 import { type Control, openControl } from "../control.ts";
 import { MemoryState } from "../state/memory.ts";
 import type { StateStore } from "../state/store.ts";
@@ -169,6 +169,7 @@ export class TestMaker implements ArtifactMaker {
   readonly kept: ReadonlySet<LayerDigest>[] = [];
   received = 0;
   build: (request: DebianRequest) => Promise<void> = async () => undefined;
+  fetch: (request: SourceRequest) => Promise<void> = async () => undefined;
   #made = 0;
 
   async importArchive({ kind, format, source }: ImportRequest): Promise<NewArtifact> {
@@ -179,6 +180,11 @@ export class TestMaker implements ArtifactMaker {
   async buildDebian(request: DebianRequest): Promise<NewArtifact> {
     await this.build(request);
     return this.#artifact(request.kind, `debian ${request.suite} ${request.include.join()}`);
+  }
+
+  async importFrom(request: SourceRequest): Promise<NewArtifact> {
+    await this.fetch(request);
+    return this.#artifact(request.kind, request.source.type);
   }
 
   async collect(keep: ReadonlySet<LayerDigest>): Promise<void> {

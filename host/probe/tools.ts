@@ -10,6 +10,7 @@ const TOOLS: readonly { readonly name: string; readonly debianPackage: string; r
   { name: "bash-static", debianPackage: "bash-static", why: "sessions, whose shell it is" },
   { name: "busybox", debianPackage: "busybox-static", why: "the base image host-busybox" },
   { name: "skopeo", debianPackage: "skopeo", why: "fetching images from container registries" },
+  { name: "git", debianPackage: "git", why: "fetching git revisions" },
 ];
 
 /** Looks for the programs. */

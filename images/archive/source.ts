@@ -31,3 +31,20 @@ export async function* interruptible(
     if (!isDone) iterator.return?.().catch(() => undefined);
   }
 }
+
+/**
+ * The output of a program, and why the program failed if it did: that is what its caller wants to know, not where the output
+ * stopped.
+ */
+export async function* untilFinished(
+  output: AsyncIterable<Uint8Array>,
+  finished: Promise<void>,
+): AsyncIterable<Uint8Array> {
+  try {
+    yield* output;
+  } catch (error) {
+    await finished;
+    throw error;
+  }
+  await finished;
+}

@@ -87,6 +87,24 @@ describe("importing an OCI image", () => {
     });
   });
 
+  test("refuses layers that are encrypted, lie elsewhere or are no archives, by what they are", async () => {
+    using made = await temporaryStore();
+    const layers = [archive({ path: "f", body: "1" })];
+    const types = [
+      ["application/vnd.oci.image.layer.v1.tar+gzip+encrypted", /encrypted/],
+      ["application/vnd.oci.image.layer.nondistributable.v1.tar+gzip", /lies elsewhere/],
+      ["application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", /lies elsewhere/],
+      ["application/vnd.cncf.helm.chart.content.v1.tar+gzip", /unknown type/],
+    ] as const;
+    for (const [layerType, message] of types) {
+      await assert.rejects(importOci(made.store, ociArchive([{ layers, layerType }])), {
+        kind: "InvalidArgument",
+        message,
+      });
+    }
+    assert.deepEqual(await made.store.list(), []);
+  });
+
   test("gives directories that an upper layer does not name the attributes of the layer below", async () => {
     using made = await temporaryStore();
     const lower = archive(

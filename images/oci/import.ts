@@ -6,6 +6,7 @@ import { checkStack, withoutRepeats } from "../stack.ts";
 import { typedStorageErrors } from "../store.ts";
 import { tarLayer } from "../tar-layer.ts";
 import type { LayerTree } from "../tree.ts";
+import type { ImageFiles } from "./files.ts";
 import type { Document } from "./json.ts";
 import { hostArchitecture, selectImage } from "./select.ts";
 import { spool } from "./spool.ts";
@@ -19,14 +20,31 @@ export interface OciImport {
   readonly skippedDevices: number;
 }
 
-/** Imports the image of an archive that fits this host, each layer by itself. See `importArtifact` for what it rejects with. */
+/** Which image, and how the import is followed. */
+export interface OciChoice {
+  readonly reference?: string;
+  readonly signal?: AbortSignal;
+  /** Called before each layer. */
+  readonly onLayer?: (number: number, count: number) => void;
+}
+
+/** Imports the image of an archive that fits this host. See `importArtifact` for what it rejects with. */
 export async function importOci(
   options: BuildLayerOptions,
   source: AsyncIterable<Uint8Array>,
-  choice: { readonly reference?: string; readonly signal?: AbortSignal },
+  choice: OciChoice,
 ): Promise<OciImport> {
   await using scratch = await options.store.scratch();
   const files = await typedStorageErrors(() => spool(scratch.dir, source, options.limits.dataBytes));
+  return await importImage(options, files, choice);
+}
+
+/** Imports the image of a layout that fits this host, each layer by itself. Rejects as `importOci` does. */
+export async function importImage(
+  options: BuildLayerOptions,
+  files: ImageFiles,
+  choice: OciChoice,
+): Promise<OciImport> {
   const plan = await selectImage(files, choice.reference);
   checkStack(plan.layers.length, "the image");
   const config = imageConfig(plan.config);
@@ -34,7 +52,8 @@ export async function importOci(
   const layers: LayerDigest[] = [];
   let lower: LayerTree | undefined;
   let [sizeBytes, dataBytes, entries, skippedDevices] = [0, 0, 0, 0];
-  for (const { path, sha256 } of plan.layers) {
+  for (const [index, { path, sha256 }] of plan.layers.entries()) {
+    choice.onLayer?.(index + 1, plan.layers.length);
     const { limits: whole } = options;
     const limits = { ...whole, entries: whole.entries - entries, dataBytes: whole.dataBytes - dataBytes };
     const built = await tarLayer(

@@ -22,6 +22,13 @@ export class Document {
     throw this.#wrong(field);
   }
 
+  /** `undefined` when the field is missing or null. */
+  number(field: string): number | undefined {
+    const value = this.#value[field] ?? undefined;
+    if (value === undefined || typeof value === "number") return value;
+    throw this.#wrong(field);
+  }
+
   required(field: string): string {
     return this.text(field) ?? this.#fail(field);
   }

@@ -1,7 +1,7 @@
 import { arch } from "node:os";
 import { badInput, shown } from "#core/tar/entry.ts";
+import type { ImageFiles } from "./files.ts";
 import { Document, MAX_DOCUMENT_BYTES, parseJson } from "./json.ts";
-import type { Spool } from "./spool.ts";
 
 /** An image of an archive: where its config and its layers lie, lowest first. */
 export interface ImagePlan {
@@ -12,6 +12,10 @@ export interface ImagePlan {
 /** An index that names an index that names … */
 const MAX_INDEX_DEPTH = 4;
 
+/** Layers that are tar archives, with a compression that is recognised by its first bytes. */
+const LAYER_TYPE =
+  /^application\/vnd\.(?:oci\.image\.layer\.v1|docker\.image\.rootfs\.diff)\.tar(?:[.+](?:gzip|zstd))?$/;
+
 /** Node's names of processors where OCI has others. */
 const OCI_ARCHITECTURES: Readonly<Record<string, string>> = { x64: "amd64", ia32: "386" };
 
@@ -21,40 +25,59 @@ export function hostArchitecture(): string {
 }
 
 /** Finds the one image that fits this host, and `reference` if given. Throws `InvalidArgument` naming the choices. */
-export async function selectImage(spool: Spool, reference: string | undefined): Promise<ImagePlan> {
-  if (spool.has("index.json")) return ociImage(spool, reference);
-  if (spool.has("manifest.json")) return dockerImage(spool, reference);
+export async function selectImage(files: ImageFiles, reference: string | undefined): Promise<ImagePlan> {
+  if (files.has("index.json")) return ociImage(files, reference);
+  if (files.has("manifest.json")) return dockerImage(files, reference);
   throw badInput(
     "the archive is no image: it has neither index.json nor manifest.json",
     "import a plain file tree with the format tar",
   );
 }
 
-async function ociImage(spool: Spool, reference: string | undefined): Promise<ImagePlan> {
-  const manifest = await manifestOf(spool, "index.json", reference, 0);
+async function ociImage(files: ImageFiles, reference: string | undefined): Promise<ImagePlan> {
+  const manifest = await manifestOf(files, "index.json", reference, 0);
   const descriptor = manifest.object("config");
   if (descriptor === undefined) throw badInput("the image manifest names no config");
-  const config = await document(spool, blobPath(spool, descriptor.required("digest")));
-  const layers = manifest.objects("layers").map((layer) => {
-    const type = layer.text("mediaType") ?? "";
-    if (type.includes("encrypted"))
-      throw badInput("the image has an encrypted layer", "decrypt it first, with skopeo copy");
-    return { path: blobPath(spool, layer.required("digest")), sha256: undefined };
-  });
+  const config = await document(files, await blobPath(files, descriptor.required("digest")));
+  const layers: { path: string; sha256: undefined }[] = [];
+  for (const layer of manifest.objects("layers")) {
+    checkLayer(layer);
+    layers.push({ path: await blobPath(files, layer.required("digest")), sha256: undefined });
+  }
   return withDiffIds({ config, layers });
 }
 
-async function manifestOf(spool: Spool, path: string, reference: string | undefined, depth: number): Promise<Document> {
+/** Refuses what is no file tree that lies in the image itself. */
+function checkLayer(layer: Document): void {
+  const type = layer.text("mediaType");
+  if (type?.includes("encrypted"))
+    throw badInput("the image has an encrypted layer", "decrypt it first, with skopeo copy");
+  if (/foreign|nondistributable/.test(type ?? "")) {
+    throw badInput(
+      "the image has a layer that lies elsewhere, at an address of its own",
+      "rebuild it with that layer inside",
+    );
+  }
+  if (type !== undefined && !LAYER_TYPE.test(type))
+    throw badInput(`a layer of the image has the unknown type ${shown(type)}`);
+}
+
+async function manifestOf(
+  files: ImageFiles,
+  path: string,
+  reference: string | undefined,
+  depth: number,
+): Promise<Document> {
   if (depth > MAX_INDEX_DEPTH) throw badInput("the image indexes of the archive are nested too deep");
-  const index = await document(spool, path);
+  const index = await document(files, path);
   const named = index.objects("manifests").filter((entry) => reference === undefined || nameOf(entry) === reference);
   const fitting = named.filter(fitsHost);
   const [chosen] = fitting;
   if (chosen === undefined || fitting.length > 1)
     throw ambiguous(fitting.length > 1 ? fitting : index.objects("manifests"), reference);
-  const blob = blobPath(spool, chosen.required("digest"));
+  const blob = await blobPath(files, chosen.required("digest"));
   const isIndex = /image\.index|manifest\.list/.test(chosen.text("mediaType") ?? "");
-  return isIndex ? manifestOf(spool, blob, undefined, depth + 1) : document(spool, blob);
+  return isIndex ? manifestOf(files, blob, undefined, depth + 1) : document(files, blob);
 }
 
 /** Descriptors without a platform are taken at their word; the config is checked later. */
@@ -64,13 +87,13 @@ function fitsHost(entry: Document): boolean {
   return platform.text("os") === "linux" && platform.text("architecture") === hostArchitecture();
 }
 
-async function dockerImage(spool: Spool, reference: string | undefined): Promise<ImagePlan> {
-  const list = parseJson("manifest.json", await spool.read("manifest.json", MAX_DOCUMENT_BYTES));
+async function dockerImage(files: ImageFiles, reference: string | undefined): Promise<ImagePlan> {
+  const list = parseJson("manifest.json", await files.read("manifest.json", MAX_DOCUMENT_BYTES));
   const images = (Array.isArray(list) ? list : []).map((entry) => new Document("manifest.json", entry));
   const fitting = images.filter((image) => reference === undefined || image.texts("RepoTags").includes(reference));
   const [chosen] = fitting;
   if (chosen === undefined || fitting.length > 1) throw ambiguous(images, reference);
-  const config = await document(spool, chosen.required("Config"));
+  const config = await document(files, chosen.required("Config"));
   return withDiffIds({ config, layers: chosen.texts("Layers").map((path) => ({ path, sha256: undefined })) });
 }
 
@@ -85,14 +108,15 @@ function withDiffIds(plan: ImagePlan): ImagePlan {
   };
 }
 
-async function document(spool: Spool, path: string): Promise<Document> {
-  return new Document(shown(path), parseJson(shown(path), await spool.read(path, MAX_DOCUMENT_BYTES)));
+async function document(files: ImageFiles, path: string): Promise<Document> {
+  return new Document(shown(path), parseJson(shown(path), await files.read(path, MAX_DOCUMENT_BYTES)));
 }
 
 /** The path of a blob whose content has the digest that names it. */
-function blobPath(spool: Spool, digest: string): string {
+async function blobPath(files: ImageFiles, digest: string): Promise<string> {
   const path = `blobs/sha256/${hexOfDigest(digest)}`;
-  if (spool.sha256(path) !== hexOfDigest(digest)) throw badInput(`${shown(path)} of the image archive is damaged`);
+  if ((await files.sha256(path)) !== hexOfDigest(digest))
+    throw badInput(`${shown(path)} of the image archive is damaged`);
   return path;
 }
 

@@ -8,6 +8,7 @@ import { TarReader } from "#core/tar/reader.ts";
 import { decompressed } from "../archive/decompress.ts";
 import { sha256 } from "../digest.ts";
 import { DiskRoom } from "../room.ts";
+import type { ImageFiles } from "./files.ts";
 
 /** Images have a handful of files a layer. */
 const MAX_FILES = 10_000;
@@ -20,7 +21,7 @@ interface SpooledFile {
 }
 
 /** The files of an image archive, unpacked to a scratch directory under numbers: names of the archive never reach the disk. */
-export class Spool {
+class Spool implements ImageFiles {
   readonly #files: ReadonlyMap<string, SpooledFile>;
   readonly #links: ReadonlyMap<string, string>;
 
@@ -33,7 +34,6 @@ export class Spool {
     return this.#find(path) !== undefined;
   }
 
-  /** The whole of a small file. Throws `InvalidArgument` when it is missing or larger than `maxBytes`. */
   async read(path: string, maxBytes: number): Promise<string> {
     const found = this.#get(path);
     if (found.sizeBytes > maxBytes)
@@ -45,8 +45,7 @@ export class Spool {
     return createReadStream(this.#get(path).file, { highWaterMark: 256 * 1024 });
   }
 
-  /** Hex, of the file as it stands in the archive. */
-  sha256(path: string): string {
+  async sha256(path: string): Promise<string> {
     return this.#get(path).sha256;
   }
 
@@ -72,7 +71,7 @@ export class Spool {
  * Unpacks an image archive into `dir`. Memory: the piece under way. Throws as `TarReader` does, `TooLarge` when its files
  * hold more than `maxBytes`, and `StorageFull` as `DiskRoom` does.
  */
-export async function spool(dir: string, source: AsyncIterable<Uint8Array>, maxBytes: number): Promise<Spool> {
+export async function spool(dir: string, source: AsyncIterable<Uint8Array>, maxBytes: number): Promise<ImageFiles> {
   const sink = new SpoolSink(dir, maxBytes);
   try {
     const reader = new TarReader(sink);

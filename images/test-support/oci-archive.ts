@@ -11,6 +11,7 @@ export interface ImageSpec {
   readonly architecture?: string;
   readonly diffIds?: readonly string[];
   readonly reference?: string;
+  readonly layerType?: string;
 }
 
 /** The digest that OCI documents name bytes by. */
@@ -21,21 +22,23 @@ export function digestOf(bytes: Buffer): string {
 /** An OCI image layout in a tar, layers compressed with gzip. `change` may tamper with the members before they are packed. */
 export function ociArchive(specs: readonly ImageSpec[], change = (members: Member[]): Member[] => members): Buffer {
   const blobs = new Map<string, Buffer>();
-  const add = (bytes: Buffer): string => {
+  const add = (bytes: Buffer): { readonly digest: string; readonly size: number } => {
     blobs.set(digestOf(bytes), bytes);
-    return digestOf(bytes);
+    return { digest: digestOf(bytes), size: bytes.length };
   };
   const manifests = specs.map((spec) => {
     const config = add(json(configOf(spec)));
     const layers = spec.layers.map((layer) => ({
-      mediaType: "application/vnd.oci.image.layer.v1.tar+gzip",
-      digest: add(gzipSync(layer)),
+      mediaType: spec.layerType ?? "application/vnd.oci.image.layer.v1.tar+gzip",
+      ...add(gzipSync(layer)),
     }));
-    const digest = add(json({ schemaVersion: 2, config: { digest: config }, layers }));
+    const mediaType = "application/vnd.oci.image.manifest.v1+json";
+    const named = { mediaType: "application/vnd.oci.image.config.v1+json", ...config };
+    const manifest = add(json({ schemaVersion: 2, mediaType, config: named, layers }));
     const name = spec.reference;
     return {
-      mediaType: "application/vnd.oci.image.manifest.v1+json",
-      digest,
+      mediaType,
+      ...manifest,
       ...(spec.architecture === undefined ? {} : { platform: { os: "linux", architecture: spec.architecture } }),
       ...(name === undefined ? {} : { annotations: { "org.opencontainers.image.ref.name": name } }),
     };

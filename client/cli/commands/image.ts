@@ -1,5 +1,4 @@
 import type { ArtifactView } from "#sdk";
-import { archiveOf } from "../archive.ts";
 import { ageText, bytesText, type CliContext, print, table } from "../io.ts";
 
 /** Options of `image build`. */
@@ -20,27 +19,6 @@ export async function build(context: CliContext, name: string, options: BuildOpt
     },
     { onProgress: (line) => context.io.stderr.write(`${line}\n`) },
   );
-  print(context, artifact, () => `${titleOf(artifact)}\n`);
-  return 0;
-}
-
-/** Options of `image import`. */
-export interface ImportOptions {
-  readonly kind: ArtifactView["kind"];
-  readonly format?: "tar" | "oci";
-}
-
-/** Imports a directory, a tar, an OCI layout or an OCI archive. */
-export async function importArtifact(
-  context: CliContext,
-  source: string,
-  name: string,
-  options: ImportOptions,
-): Promise<number> {
-  const archive = archiveOf(source, options.format);
-  const client = await context.connect({ start: true });
-  const { kind } = options;
-  const artifact = await client.artifacts.import(archive.bytes, { name, kind, format: archive.format });
   print(context, artifact, () => `${titleOf(artifact)}\n`);
   return 0;
 }

@@ -131,3 +131,18 @@ test("artifacts of a project are its own", async () => {
   assert.deepEqual((await api.call("GET", "/v1/artifacts", { token })).json, { artifacts: [] });
   assert.equal((await api.call("GET", "/v1/artifacts/busybox")).status, 200);
 });
+
+test("an import from elsewhere tells its progress, then its artifact, or why there is none", async () => {
+  await using api = await rig();
+  const json = { name: "app", kind: "base", source: { type: "registry", image: "debian:12" } };
+  api.maker.fetch = async ({ progress }) => progress("fetching");
+  const made = await api.call("POST", "/v1/artifacts/import-from", { json });
+  const [line, last] = linesOf(made.bytes) as [object, { artifact: { name: string; provenance: string } }];
+  assert.deepEqual([line, last.artifact.name, last.artifact.provenance], [{ progress: "fetching" }, "app", "registry"]);
+  api.maker.fetch = async () => {
+    throw new SandboxError("NotFound", "no such image");
+  };
+  const failed = await api.call("POST", "/v1/artifacts/import-from", { json: { ...json, name: "other" } });
+  assert.deepEqual((linesOf(failed.bytes) as [{ error: { kind: string } }])[0].error.kind, "NotFound");
+  assert.equal((await api.call("GET", "/v1/artifacts/other")).status, 404);
+});

@@ -1,14 +1,13 @@
-import type { BuildEvent } from "#api/index.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
 import { parseReference } from "#images/reference.ts";
 import { sandboxesOf } from "../../sandbox-list.ts";
 import { JSON_LINES } from "../event-forms.ts";
-import { failureOf } from "../failure.ts";
-import type { Call, Handlers, Services } from "../handler.ts";
+import type { Handlers, Services } from "../handler.ts";
+import { makingEvents } from "../making.ts";
 import { bodyOf, sendBytes } from "../stream.ts";
 import { artifactView } from "../views.ts";
 
-type Names = "importArtifact" | "buildArtifact" | "listArtifacts" | "inspectArtifact" | "removeArtifact";
+type Names = "importArtifact" | "importFrom" | "buildArtifact" | "listArtifacts" | "inspectArtifact" | "removeArtifact";
 
 /** The calls about environment parts. */
 export function artifactHandlers(services: Services): Pick<Handlers, Names> {
@@ -23,9 +22,19 @@ export function artifactHandlers(services: Services): Pick<Handlers, Names> {
       return artifactView(await catalogue.put(project, query.name, made));
     },
 
-    async buildArtifact(call) {
-      parseReference(call.body.name);
-      await sendBytes(build(services, call), call.response, call.scope, JSON_LINES);
+    async importFrom({ body: { name, kind, source }, principal: { project }, response, scope }) {
+      parseReference(name);
+      const { signal } = scope;
+      const make = (progress: (line: string) => void) => maker.importFrom({ kind, source, signal, progress });
+      await sendBytes(makingEvents(services, { project, name, make }), response, scope, JSON_LINES);
+    },
+
+    async buildArtifact({ body, principal: { project }, response, scope }) {
+      const { name, kind = "base", suite, include = [] } = body;
+      parseReference(name);
+      const { signal } = scope;
+      const make = (progress: (line: string) => void) => maker.buildDebian({ kind, suite, include, signal, progress });
+      await sendBytes(makingEvents(services, { project, name, make }), response, scope, JSON_LINES);
     },
 
     async listArtifacts({ principal: { project } }) {
@@ -41,37 +50,6 @@ export function artifactHandlers(services: Services): Pick<Handlers, Names> {
       await collect(services, signal);
     },
   };
-}
-
-/** Progress as it comes, then the artifact or why there is none. */
-async function* build(services: Services, call: Call<"buildArtifact">): AsyncGenerator<Uint8Array> {
-  const { name, kind = "base", suite, include = [] } = call.body;
-  const { signal } = call.scope;
-  const events: BuildEvent[] = [];
-  let wake = Promise.withResolvers<void>();
-  const tell = (event: BuildEvent) => {
-    events.push(event);
-    wake.resolve();
-  };
-  const progress = (line: string) => tell({ progress: line });
-  const built = services.maker
-    .buildDebian({ kind, suite, include, signal, progress })
-    .then((made) => services.catalogue.put(call.principal.project, name, made))
-    .then((record) => tell({ artifact: artifactView(record) }))
-    .catch((error: unknown) => {
-      const { body, typed } = failureOf(error);
-      if (typed.kind === "Internal") services.log.error({ err: error }, "a build failed");
-      tell(body);
-    });
-  for (let done = false; !done; ) {
-    await wake.promise;
-    wake = Promise.withResolvers<void>();
-    for (const event of events.splice(0)) {
-      done ||= !("progress" in event);
-      yield Buffer.from(`${JSON.stringify(event)}\n`);
-    }
-  }
-  await built;
 }
 
 /** Takes layers that nobody names any more out of the store. A node that does not answer may name any: then all stay. */

@@ -1,0 +1,42 @@
+import { type Static, Type } from "typebox";
+import { ARTIFACT_KINDS } from "#core/sandbox.ts";
+import { ArtifactName } from "./artifacts.ts";
+import { closed, oneOf } from "./values.ts";
+
+/** What a registry or a server of repositories asks for; kept nowhere. */
+const Credentials = closed({
+  username: Type.String({ minLength: 1, maxLength: 256, pattern: "^[^:\\p{Cc}]+$" }),
+  password: Type.String({ maxLength: 64 * 1024, pattern: "^[^\\p{Cc}]*$" }),
+});
+
+const RegistrySource = closed({
+  type: Type.Literal("registry"),
+  image: Type.String({
+    maxLength: 512,
+    description: "[registry/]repository[:tag][@sha256:…]; Docker Hub unless it names a registry.",
+  }),
+  credentials: Type.Optional(Credentials),
+  insecure: Type.Optional(
+    Type.Boolean({ description: "Plain HTTP and certificates that nobody vouches for will do." }),
+  ),
+});
+
+const GitSource = closed({
+  type: Type.Literal("git"),
+  url: Type.String({ maxLength: 2048, description: "https://, http:// or git://." }),
+  revision: Type.Optional(
+    Type.String({
+      maxLength: 255,
+      description: "Branch, tag or whole id of a commit; the repository's head unless given.",
+    }),
+  ),
+  credentials: Type.Optional(Credentials),
+});
+
+/** An artifact that the node fetches itself. */
+export const ImportFromRequest = closed({
+  name: ArtifactName,
+  kind: oneOf(ARTIFACT_KINDS),
+  source: Type.Union([RegistrySource, GitSource]),
+});
+export type ImportFromRequest = Static<typeof ImportFromRequest>;

@@ -1,0 +1,28 @@
+import type { ArtifactView } from "#sdk";
+import { namedSource, type SourceOptions } from "../image-source.ts";
+import { type CliContext, print, printable } from "../io.ts";
+
+/** Options of `image import`. */
+export interface ImportOptions extends SourceOptions {
+  readonly kind?: ArtifactView["kind"];
+}
+
+/** Imports what a word names: something of this machine, or something that the node fetches, with progress on stderr. */
+export async function importArtifact(
+  context: CliContext,
+  word: string,
+  name: string,
+  options: ImportOptions,
+): Promise<number> {
+  const named = namedSource(word, options);
+  const client = await context.connect({ start: true });
+  const isRepository = named.from === "here" ? named.isRepository : named.source.type === "git";
+  const kind = options.kind ?? (isRepository ? "workspace" : "base");
+  const onProgress = (line: string) => context.io.stderr.write(`${printable(line)}\n`);
+  const artifact =
+    named.from === "here"
+      ? await client.artifacts.import(named.archive.bytes, { name, kind, format: named.archive.format })
+      : await client.artifacts.importFrom({ name, kind, source: named.source }, { onProgress });
+  print(context, artifact, () => `${artifact.name}:${artifact.tag}\n`);
+  return 0;
+}

@@ -1,0 +1,50 @@
+import type { Command } from "commander";
+import { contextOf, subcommand, type Wiring } from "./subcommand.ts";
+
+/** The commands about environment parts. */
+export function addImageCommands(program: Command, wiring: Wiring): void {
+  const { finish } = wiring;
+  const image = program.command("image").description("environment parts: bases, workspaces, toolkits");
+  subcommand(image, "build", "build a Debian base")
+    .argument("<name>", "name[:tag]")
+    .option("--debian <suite>", "Debian suite, such as bookworm")
+    .option("--include <packages>", "more packages, separated by commas")
+    .action(async (name: string, options, command: Command) => {
+      const { build } = await import("./commands/image.ts");
+      finish(await build(contextOf(wiring, command), name, options));
+    });
+  addImport(image, wiring);
+  subcommand(image, "ls", "list artifacts").action(async (_options, command: Command) => {
+    const { list } = await import("./commands/image.ts");
+    finish(await list(contextOf(wiring, command)));
+  });
+  subcommand(image, "info", "show an artifact")
+    .argument("<name>", "name[:tag]")
+    .action(async (name: string, _options, command: Command) => {
+      const { info } = await import("./commands/image.ts");
+      finish(await info(contextOf(wiring, command), name));
+    });
+  subcommand(image, "rm", "take artifacts out of the catalogue")
+    .argument("<name...>", "name[:tag]")
+    .action(async (names: string[], _options, command: Command) => {
+      const { rm } = await import("./commands/image.ts");
+      finish(await rm(contextOf(wiring, command), names));
+    });
+}
+
+function addImport(image: Command, wiring: Wiring): void {
+  subcommand(image, "import", "import an image, an archive, a directory or a git revision")
+    .argument(
+      "<source>",
+      "directory or file, docker://IMAGE, git+https://HOST/PATH[#REVISION] or git:DIRECTORY[#REVISION]",
+    )
+    .argument("<name>", "name[:tag]")
+    .option("--kind <kind>", "base, workspace or toolkit; workspace for git and base for all else unless given")
+    .option("--format <format>", "tar or oci; recognised unless given")
+    .option("--auth-file <file>", "credentials for registries and repositories, as podman login writes them")
+    .option("--insecure", "a registry may speak plain HTTP or have a certificate that nobody vouches for")
+    .action(async (source: string, name: string, options, command: Command) => {
+      const { importArtifact } = await import("./commands/image-import.ts");
+      wiring.finish(await importArtifact(contextOf(wiring, command), source, name, options));
+    });
+}

@@ -1,0 +1,36 @@
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { openGitTree } from "#host/fetch/git.ts";
+import { untilFinished } from "../archive/source.ts";
+import { EMPTY_CONFIG } from "../import.ts";
+import { DEFAULT_LIMITS } from "../limits.ts";
+import { DiskRoom } from "../room.ts";
+import { tarLayer } from "../tar-layer.ts";
+import type { GitSource, SourceContext, SourcedArtifact } from "./source.ts";
+
+/** Imports the files of one commit, all of root's and with the commit's time, as `git archive` gives them. */
+export async function importGit(source: GitSource, context: SourceContext): Promise<SourcedArtifact> {
+  const { store, kind, signal, progress } = context;
+  await using scratch = await store.scratch();
+  const dir = join(scratch.dir, "git");
+  await mkdir(dir, { mode: 0o700 });
+  await using tree = await openGitTree({
+    ...{ url: source.url, revision: source.revision, credentials: source.credentials, dir, signal },
+    maxFileBytes: DEFAULT_LIMITS.dataBytes,
+    onLine: progress,
+    guard: () => new DiskRoom(dir).take(1),
+  });
+  progress(`reading commit ${tree.commit}`);
+  const layer = await tarLayer(
+    { store, limits: DEFAULT_LIMITS, whiteouts: "none", devices: kind === "base" ? "skip" : "refuse" },
+    untilFinished(tree.tar, tree.finished),
+  );
+  return {
+    layers: [layer.digest],
+    config: EMPTY_CONFIG,
+    sizeBytes: layer.sizeBytes,
+    entries: layer.tree.entries,
+    skippedDevices: layer.skippedDevices,
+    provenance: `git ${source.url} ${tree.commit}`,
+  };
+}

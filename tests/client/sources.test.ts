@@ -1,0 +1,106 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { archive } from "#core/tar/test-support/fixtures.ts";
+import { makeRepository, serveOverHttp } from "#images/test-support/git.ts";
+import { ociArchive } from "#images/test-support/oci-archive.ts";
+import { startRegistry } from "#images/test-support/registry.ts";
+import { dsec } from "../support/cli.ts";
+import { startNode, type TestNode } from "../support/node.ts";
+
+describe("importing from elsewhere, through a real node", { timeout: 300_000 }, () => {
+  let node: TestNode;
+  let folder = "";
+  before(async () => {
+    folder = mkdtempSync(join(tmpdir(), "dsec-sources-"));
+    node = await startNode();
+  });
+  after(async () => {
+    rmSync(folder, { recursive: true, force: true });
+    await node?.[Symbol.asyncDispose]();
+  });
+
+  test("an image of a locked registry comes with the credentials of a file, by CLI and by SDK", async () => {
+    await using registry = await startRegistry({ locked: true });
+    const image = `${registry.host}/team/tools:v1`;
+    registry.push(ociArchive([{ layers: [archive({ path: "opt/tool", body: "tool" })] }]), "team/tools:v1");
+    const authFile = join(folder, "auth.json");
+    const auth = Buffer.from("user:secret").toString("base64");
+    writeFileSync(authFile, JSON.stringify({ auths: { [`${registry.host}/team`]: { auth } } }));
+    const words = ["image", "import", `docker://${image}`, "tools", "--kind", "toolkit", "--insecure"];
+    const refused = await dsec(node, words);
+    assert.equal(refused.status, 125);
+    assert.match(refused.stderr, /credentials/);
+    const done = await dsec(node, [...words, "--auth-file", authFile]);
+    assert.equal(done.status, 0, done.stderr);
+    assert.equal(done.stdout, "tools:latest\n");
+    assert.match(done.stderr, /layer 1 of 1/);
+    const credentials = { username: "user", password: "secret" };
+    const lines: string[] = [];
+    const again = await node.client.artifacts.importFrom(
+      { name: "again", kind: "toolkit", source: { type: "registry", image, insecure: true, credentials } },
+      { onProgress: (line) => lines.push(line) },
+    );
+    const first = await node.client.artifacts.info("tools");
+    assert.deepEqual(again.layers, first.layers);
+    assert.match(again.provenance, /^docker:\/\/.*team\/tools:v1@sha256:/);
+    assert.ok(lines.length > 0 && !JSON.stringify([again, lines, node.log]).includes("secret"));
+    await assert.rejects(
+      node.client.artifacts.importFrom({
+        name: "none",
+        kind: "base",
+        source: { type: "registry", image: `${registry.host}/none`, insecure: true, credentials },
+      }),
+      { kind: "NotFound" },
+    );
+  });
+
+  test("a git revision comes from a server, and from a repository of this machine, to the same layer", async () => {
+    const { path, commits } = makeRepository(folder, "project");
+    await using server = await serveOverHttp(folder);
+    const fetched = await dsec(node, ["image", "import", `git+${server.url}/project#v1`, "fetched", "--json"]);
+    assert.equal(fetched.status, 0, fetched.stderr);
+    const view = JSON.parse(fetched.stdout);
+    assert.deepEqual([view.kind, view.provenance], ["workspace", `git ${server.url}/project ${commits[0]}`]);
+    const sent = await dsec(node, ["image", "import", `git:${path}#v1`, "sent", "--json"]);
+    assert.equal(sent.status, 0, sent.stderr);
+    assert.deepEqual(JSON.parse(sent.stdout).layers, view.layers);
+    assert.equal(JSON.parse(sent.stdout).kind, "workspace");
+    for (const [word, message] of [
+      [`git:${path}#nothing`, /nothing/],
+      [`git:${folder}/missing`, /cannot read/],
+      [`git:${path}#--output=x`, /names no revision/],
+    ] as const) {
+      const bad = await dsec(node, ["image", "import", word, "bad"]);
+      assert.equal(bad.status, 125);
+      assert.match(bad.stderr, message);
+    }
+    assert.equal((await dsec(node, ["image", "info", "bad"])).status, 125);
+  });
+
+  test("options that mean nothing for a source are refused by name", async () => {
+    for (const [source, option] of [
+      ["docker://x", "--format=tar"],
+      ["git+https://example.org/x", "--insecure"],
+      [".", "--auth-file=x"],
+    ] as const) {
+      const refused = await dsec(node, ["image", "import", source, "x", option]);
+      assert.equal(refused.status, 125);
+      assert.match(refused.stderr, new RegExp(option.split("=")[0] ?? ""));
+    }
+  });
+
+  test("a request that names no source that there is is refused before anything is made", async () => {
+    const call = (source: unknown) =>
+      fetch(`${node.url}/v1/artifacts/import-from`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${node.token}`, "content-type": "application/json" },
+        body: JSON.stringify({ name: "x", kind: "base", source }),
+      });
+    for (const source of [undefined, {}, { type: "ftp" }, { type: "git" }, { type: "registry", image: "x", more: 1 }]) {
+      assert.equal((await call(source)).status, 400, JSON.stringify(source));
+    }
+  });
+});
