@@ -11,6 +11,8 @@ const LINGER_MS = 5_000;
 export function linger(request: IncomingMessage): void {
   if (request.complete) return;
   const { socket } = request;
+  // A reader that is about to leave stops the flow once more when it does; with a listener it goes on by itself.
+  request.on("data", () => undefined);
   request.resume();
   const timer = setTimeout(() => request.complete || socket.destroy(), LINGER_MS);
   timer.unref();
