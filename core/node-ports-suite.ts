@@ -61,7 +61,7 @@ export function portsOfNode(ready: Ready): void {
     };
     for await (const piece of node.openPort(id, ECHO_PORT, never(), soon())) if (piece === "open") break;
     const rest = collect(node.openPort(id, ECHO_PORT, never(), soon()));
-    const gone = assert.rejects(rest, { kind: "Unavailable" });
+    const gone = assert.rejects(rest, { kind: "SandboxLost" });
     await node.listListeners(id, soon());
     await node.destroy(id, soon());
     await gone;

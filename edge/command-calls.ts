@@ -5,6 +5,7 @@ import type { CommandId } from "#core/ids.ts";
 import type { CommandResult, InputEvent, OutputChunk, OutputRead, RunWait, StdinWrite } from "#core/node.ts";
 import type { CommandInfo, CommandSpec, TerminalSize } from "#core/sandbox.ts";
 import type { SandboxDriver } from "#edge/driver.ts";
+import { explain } from "#edge/explain.ts";
 import { inlineOutput } from "#edge/inline-output.ts";
 import { readLog } from "#edge/output-reader.ts";
 import { signalNumber } from "#edge/signals.ts";
@@ -25,7 +26,7 @@ export async function startCommand(call: CommandCall, spec: CommandSpec, wait: R
   const { driver, signal } = call;
   using _busy = driver.busy();
   const link = await driver.agent("use", signal);
-  const { live, ...command } = await driver.commands.start(spec, link);
+  const { live, ...command } = await driver.commands.start(spec, link).catch((error: unknown) => explain(error, call));
   using logs = driver.commands.openLogs(command.id);
   if (live !== undefined && wait.waitMs > 0) await waitAtMost(live.done, wait.waitMs, call);
   const info = live?.info ?? command;
@@ -58,23 +59,30 @@ export async function signalCommand(
 
 /** See `Node.writeStdin`. */
 export async function feedCommand(
-  { driver, signal }: CommandCall,
+  call: CommandCall,
   command: CommandId,
   input: StdinWrite,
 ): Promise<{ readonly offset: number }> {
+  const { driver, signal } = call;
   using _busy = driver.busy();
   const { live } = driver.commands.find(command);
-  return await writeStdin(live, input, { signal, agent: () => driver.agent("use", signal) });
+  const options = { signal, agent: () => driver.agent("use", signal) };
+  return await writeStdin(live, input, options).catch((error: unknown) => explain(error, call));
 }
 
 /** See `Node.takeInput`. */
 export async function* takeCommandInput(
-  { driver, signal }: CommandCall,
+  call: CommandCall,
   command: CommandId,
   writer: string,
 ): AsyncGenerator<InputEvent, void, undefined> {
+  const { driver, signal } = call;
   const { live } = driver.commands.find(command);
-  yield* takeInput(live, writer, { signal, agent: () => driver.agent("use", signal) });
+  try {
+    yield* takeInput(live, writer, { signal, agent: () => driver.agent("use", signal) });
+  } catch (error) {
+    await explain(error, call);
+  }
 }
 
 /** See `Node.resizeTerminal`. */

@@ -12,6 +12,7 @@ import type {
 import type { SandboxId } from "#core/ids.ts";
 import type { FileInfo } from "#core/sandbox.ts";
 import type { CommandCall } from "#edge/command-calls.ts";
+import { explain } from "#edge/explain.ts";
 import {
   changeFile,
   type FilesHost,
@@ -70,7 +71,11 @@ export abstract class FileCalls implements NodeFiles {
   async #act<T>(id: SandboxId, signal: AbortSignal, act: (host: FilesHost) => Promise<T>): Promise<T> {
     const call = this.calling(id, signal);
     using _busy = call.driver.busy();
-    return await act(await hostOf(call));
+    try {
+      return await act(await hostOf(call));
+    } catch (error) {
+      return await explain(error, call);
+    }
   }
 
   async *#stream<T>(
@@ -80,7 +85,11 @@ export abstract class FileCalls implements NodeFiles {
   ): AsyncGenerator<T, void, undefined> {
     const call = this.calling(id, signal);
     using _busy = call.driver.busy();
-    yield* act(await hostOf(call));
+    try {
+      yield* act(await hostOf(call));
+    } catch (error) {
+      await explain(error, call);
+    }
   }
 }
 

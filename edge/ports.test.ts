@@ -44,7 +44,7 @@ test("bytes of a connection keep a sandbox from being idle, the open connection 
     assert.equal(String((await pieces.next()).value), "x");
     assert.equal((await rig.edge.inspect(id, never)).state, "ready");
   }
-  const end = assert.rejects(pieces.next(), { kind: "Unavailable" });
+  const end = assert.rejects(pieces.next(), { kind: "SandboxLost" });
   clock.advance(1_001);
   await end;
   await until(async () => (await rig.edge.list({}, never)).length === 0);
@@ -95,4 +95,15 @@ test("a connection breaks with the link to its agent, and a new one is made over
   await second.pieces.return?.();
   // The fake keeps tasks over links, as agents keep commands: what an edge finds and does not know, it forgets.
   await until(() => rig.host.get(id)?.tasks.size === 0);
+});
+
+test("a connection breaks with its agent, and says that the sandbox was lost", async () => {
+  await using rig = await Rig.open();
+  const id = await ready(rig);
+  const { pieces } = connection(rig, id);
+  assert.equal((await pieces.next()).value, "open");
+  const broken = assert.rejects(pieces.next(), { kind: "SandboxLost" });
+  rig.host.get(id)?.die();
+  await broken;
+  assert.equal((await rig.edge.inspect(id, never)).state, "failed");
 });

@@ -7,6 +7,7 @@ import type { OutputStream } from "#core/sandbox.ts";
 import { abortable } from "#edge/abort.ts";
 import type { SandboxDriver } from "#edge/driver.ts";
 import { errnoName } from "#edge/errno.ts";
+import { explain } from "#edge/explain.ts";
 import { Interruption } from "#edge/interruption.ts";
 
 /** A server whose queue of connections is full answers nothing; one that lives takes from it within this time. */
@@ -40,29 +41,41 @@ export async function* openPort(
   incoming: AsyncIterable<Uint8Array>,
 ): AsyncGenerator<PortPiece, void, undefined> {
   checkPort(port);
-  await using task = await PortTask.start(call, { type: "connect", port }, CONNECT_LIMIT_MS);
-  yield "open";
-  void task.send(incoming);
-  yield* task.read();
+  try {
+    await using task = await PortTask.start(call, { type: "connect", port }, CONNECT_LIMIT_MS);
+    yield "open";
+    void task.send(incoming);
+    yield* task.read();
+  } catch (error) {
+    await explain(error, call);
+  }
 }
 
 /** See `Node.waitForPort`. */
 export async function waitForPort(call: PortCall, port: number, waitMs: number): Promise<boolean> {
   checkPort(port);
   using _busy = call.driver.busy();
-  await using task = await PortTask.start(call, { type: "listeners", port }, Math.max(1, waitMs));
-  for await (const _ of task.read()) {
-    // It writes nothing; reading waits for its end.
+  try {
+    await using task = await PortTask.start(call, { type: "listeners", port }, Math.max(1, waitMs));
+    for await (const _ of task.read()) {
+      // It writes nothing; reading waits for its end.
+    }
+    return !task.timedOut;
+  } catch (error) {
+    return explain(error, call);
   }
-  return !task.timedOut;
 }
 
 /** See `Node.listListeners`. */
 export async function listListeners(call: PortCall): Promise<readonly Listener[]> {
-  await using task = await PortTask.start(call, { type: "listeners", port: undefined }, undefined);
-  const chunks: Uint8Array[] = [];
-  for await (const piece of task.read()) if (piece !== "end") chunks.push(new Uint8Array(piece));
-  return decodeListeners(Buffer.concat(chunks));
+  try {
+    await using task = await PortTask.start(call, { type: "listeners", port: undefined }, undefined);
+    const chunks: Uint8Array[] = [];
+    for await (const piece of task.read()) if (piece !== "end") chunks.push(new Uint8Array(piece));
+    return decodeListeners(Buffer.concat(chunks));
+  } catch (error) {
+    return explain(error, call);
+  }
 }
 
 function checkPort(port: number): void {

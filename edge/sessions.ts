@@ -4,6 +4,7 @@ import type { CommandSpec, SessionInfo, SessionSpec } from "#core/sandbox.ts";
 import { abortable } from "#edge/abort.ts";
 import type { CommandCall } from "#edge/command-calls.ts";
 import type { FoundCommand } from "#edge/commands.ts";
+import { explain } from "#edge/explain.ts";
 import { validateCommand } from "#edge/validate.ts";
 
 /**
@@ -12,7 +13,8 @@ import { validateCommand } from "#edge/validate.ts";
  */
 
 /** See `Node.openSession`. */
-export async function openSession({ driver, signal }: CommandCall, spec: SessionSpec): Promise<SessionInfo> {
+export async function openSession(call: CommandCall, spec: SessionSpec): Promise<SessionInfo> {
+  const { driver, signal } = call;
   const command = shellCommand(spec);
   validateCommand(command);
   using _busy = driver.busy();
@@ -25,7 +27,7 @@ export async function openSession({ driver, signal }: CommandCall, spec: Session
       hint: "use it, remove it, or open one under another name",
     });
   }
-  return sessionInfo(await driver.commands.start(command, link));
+  return sessionInfo(await driver.commands.start(command, link).catch((error: unknown) => explain(error, call)));
 }
 
 /** See `Node.listSessions`. */

@@ -1,0 +1,4 @@
+import { agentKillsContract } from "../agent-kills.ts";
+import { CONTAINER } from "./backend.ts";
+
+agentKillsContract(CONTAINER);

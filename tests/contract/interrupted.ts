@@ -1,0 +1,50 @@
+import assert from "node:assert/strict";
+import { DsecError, type Sandbox } from "#sdk";
+import type { Operation, Outcome } from "./operations.ts";
+
+/** Whatever takes longer hangs. */
+const LIMIT_MS = 30_000;
+
+/** When to kill: as the operation gets to a point, or after some time. */
+export type Moment =
+  | { readonly point: number; readonly delayMs?: undefined }
+  | { readonly point?: undefined; readonly delayMs: number };
+
+/**
+ * Does it and kills once: at that moment, or when it is over before. Says how it ended, by the kind of its error where it was one. What
+ * hangs and what has no type is thrown.
+ */
+export async function interrupted(
+  operation: Operation,
+  sandbox: Sandbox,
+  moment: Moment,
+  kill: () => Promise<void>,
+): Promise<Outcome | DsecError["kind"]> {
+  let killing: Promise<void> | undefined;
+  const killOnce = () => (killing ??= kill());
+  let passed = 0;
+  const reached = async () => {
+    passed += 1;
+    if (passed === moment.point) await killOnce();
+  };
+  const timer = moment.delayMs === undefined ? undefined : setTimeout(() => void killOnce(), moment.delayMs);
+  try {
+    return await within(operation.act(sandbox, reached), `${operation.name}, killed at ${JSON.stringify(moment)}`);
+  } catch (error) {
+    assert.ok(error instanceof DsecError, `not typed: ${error instanceof Error ? error.stack : error}`);
+    return error.kind;
+  } finally {
+    clearTimeout(timer);
+    await killOnce();
+  }
+}
+
+async function within<T>(promise: Promise<T>, what: string): Promise<T> {
+  const late = Promise.withResolvers<never>();
+  const timer = setTimeout(() => late.reject(new assert.AssertionError({ message: `hangs: ${what}` })), LIMIT_MS);
+  try {
+    return await Promise.race([promise, late.promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
