@@ -11,7 +11,7 @@ test("an import beyond those made at a time reads nothing of its upload until on
   await using stack = new AsyncDisposableStack();
   const dir = mkdtempSync(join(tmpdir(), "dsec-maker-"));
   stack.defer(() => rmSync(dir, { recursive: true }));
-  const store = await openLayerStore(dir);
+  const store = stack.use(await openLayerStore(dir));
   const maker = stack.use(
     await openArtifactMaker(
       {

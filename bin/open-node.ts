@@ -41,7 +41,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   let keepSandboxes = true;
   await using opened = new AsyncDisposableStack();
   opened.use(lockDataDir(config.dataDir));
-  const store = await openLayerStore(join(config.dataDir, "images"));
+  const store = opened.use(await openLayerStore(join(config.dataDir, "images")));
   const mounts = await openLayerMounts({ store, runDir: config.runDir });
   opened.defer(() => {
     if (!keepSandboxes) mounts.unmountAll();

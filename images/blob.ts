@@ -1,63 +1,92 @@
 import { hash } from "node:crypto";
 import type { FileHandle } from "node:fs/promises";
-import { sha256, sha256Hex } from "./digest.ts";
-import { alignUp, BLOCK_BYTES, CHUNK_BYTES, HOLE } from "./erofs/format.ts";
+import { type BlobDescriptor, chunkLine, PIECE_BYTES } from "./descriptor.ts";
+import { type BlobDigest, sha256Hex } from "./digest.ts";
+import { alignUp, BLOCK_BYTES, CHUNK_BYTES, chunkAddress, deviceOf, HOLE } from "./erofs/format.ts";
 import type { DiskRoom } from "./room.ts";
 
-/** The data of a layer and what is known about it. */
-export interface BlobInfo {
-  readonly sizeBytes: number;
-  /** Of the whole blob, hex. */
-  readonly sha256: string;
-  /** Of each piece of `BLOB_CHUNK_BYTES`, hex: a reader that fetches pieces checks them one by one. */
-  readonly chunks: readonly string[];
+/** A chunk that a blob of the store has already. */
+export interface KnownChunk {
+  readonly blob: BlobDigest;
+  readonly block: number;
 }
 
-/** The unit in which data is fetched and checked. */
-export const BLOB_CHUNK_BYTES = 2 ** 20;
+/** Finds chunks in the store by the hex of their SHA-256. */
+export type FindChunk = (digest: string) => KnownChunk | undefined;
 
-/** Bytes collected before a write: a multiple of `BLOB_CHUNK_BYTES`. */
-const STAGE_BYTES = 4 * BLOB_CHUNK_BYTES;
+/** What was written. */
+export interface WrittenBlob {
+  readonly descriptor: BlobDescriptor;
+  /** The list of its chunks. */
+  readonly chunks: string;
+}
+
+/** The device that stands for the blob being written in the addresses of chunks. Others count from here. */
+export const OWN_DEVICE = 1;
+
+/** Bytes collected before a write: a multiple of `PIECE_BYTES`. */
+const STAGE_BYTES = 2 ** 22;
 const ZEROS = Buffer.alloc(CHUNK_BYTES);
 
 /**
- * Appends file chunks to a blob, each distinct one once, on block boundaries. `add` never waits and only fills memory; the
- * caller awaits `drain` whenever `isFull`, so that at most a few stages are held.
+ * Appends to a blob the file chunks that the store lacks, each distinct one once, on block boundaries. `add` never waits and
+ * only fills memory; the caller awaits `drain` whenever `isFull`, so that at most a few stages are held.
  */
 export class BlobWriter {
   readonly #file: FileHandle;
   readonly #room: DiskRoom;
+  readonly #find: FindChunk;
+  /** By digest, in the order of their first use. */
   readonly #addresses = new Map<string, number>();
-  readonly #running = sha256();
-  readonly #chunks: string[] = [];
+  readonly #digests = new Map<number, string>();
+  readonly #devices = new Map<BlobDigest, number>();
+  readonly #lengths: number[] = [];
+  readonly #pieces: string[] = [];
   readonly #full: Buffer<ArrayBuffer>[] = [];
   readonly #spare: Buffer<ArrayBuffer>[] = [];
   #stage = Buffer.allocUnsafe(STAGE_BYTES);
   #staged = 0;
   #sizeBytes = 0;
+  #usedBytes = 0;
   #writing: Promise<void> = Promise.resolve();
 
-  constructor(file: FileHandle, room: DiskRoom) {
+  constructor(file: FileHandle, room: DiskRoom, find: FindChunk) {
     this.#file = file;
     this.#room = room;
+    this.#find = find;
   }
 
   get isFull(): boolean {
     return this.#full.length > 0;
   }
 
-  /** The block address of a chunk of at most `CHUNK_BYTES` with these bytes; `HOLE` when all of them are zero. */
+  /** Blocks of all distinct chunks that were added, wherever they lie, in bytes. */
+  get usedBytes(): number {
+    return this.#usedBytes;
+  }
+
+  /** The blobs of the store that addresses name, by their device. */
+  get devices(): ReadonlyMap<BlobDigest, number> {
+    return this.#devices;
+  }
+
+  /** The address of a chunk of at most `CHUNK_BYTES` with these bytes; `HOLE` when all of them are zero. */
   add(bytes: Uint8Array): number {
     if (bytes.length > CHUNK_BYTES) throw new Error("a chunk is larger than the format allows");
     if (ZEROS.subarray(0, bytes.length).equals(bytes)) return HOLE;
-    const key = hash("sha256", bytes, "base64url");
-    const known = this.#addresses.get(key);
+    const digest = hash("sha256", bytes, "hex");
+    const known = this.#addresses.get(digest);
     if (known !== undefined) return known;
-    const address = this.#sizeBytes / BLOCK_BYTES;
-    this.#addresses.set(key, address);
-    this.#append(bytes);
-    this.#append(ZEROS.subarray(0, alignUp(bytes.length, BLOCK_BYTES) - bytes.length));
+    const address = this.#addressInStore(digest) ?? this.#append(bytes);
+    this.#usedBytes += alignUp(bytes.length, BLOCK_BYTES);
+    this.#addresses.set(digest, address);
+    this.#digests.set(address, digest);
     return address;
+  }
+
+  /** The SHA-256, hex, of the chunk at an address that `add` gave. */
+  digestAt(address: number): string {
+    return this.#digests.get(address) ?? "";
   }
 
   /** Hands the full stages to the disk, one behind the other; waits only while one is still on its way. */
@@ -72,24 +101,56 @@ export class BlobWriter {
     }
   }
 
-  /** Writes the rest and makes it durable. A blob is never empty: loop devices and checkers want a block. */
-  async finish(): Promise<BlobInfo> {
-    if (this.#sizeBytes === 0) this.#append(ZEROS.subarray(0, BLOCK_BYTES));
+  /** Writes the rest and makes it durable. `undefined` when the store had every chunk: then there is no blob. */
+  async finish(): Promise<WrittenBlob | undefined> {
     await this.drain();
     await this.#writing;
+    if (this.#sizeBytes === 0) return undefined;
     if (this.#staged > 0) await this.#write(this.#stage, this.#staged);
     await this.#file.sync();
-    return { sizeBytes: this.#sizeBytes, sha256: this.#running.hex(), chunks: this.#chunks };
+    const chunks = this.#list();
+    const chunksSha256 = sha256Hex(chunks);
+    const [sizeBytes, pieces] = [this.#sizeBytes, this.#pieces];
+    return { descriptor: { version: 1, sizeBytes, pieceBytes: PIECE_BYTES, pieces, chunksSha256 }, chunks };
   }
 
-  #append(bytes: Uint8Array): void {
+  #list(): string {
+    const lines: string[] = [];
+    for (const [digest, address] of this.#addresses) {
+      if (deviceOf(address) !== OWN_DEVICE) continue;
+      const bytes = this.#lengths[lines.length] ?? 0;
+      lines.push(chunkLine({ digest, block: address - chunkAddress(OWN_DEVICE, 0), bytes }));
+    }
+    return lines.join("");
+  }
+
+  #addressInStore(digest: string): number | undefined {
+    const found = this.#find(digest);
+    if (found === undefined) return undefined;
+    let device = this.#devices.get(found.blob);
+    if (device === undefined) {
+      device = OWN_DEVICE + 1 + this.#devices.size;
+      this.#devices.set(found.blob, device);
+    }
+    return chunkAddress(device, found.block);
+  }
+
+  #append(bytes: Uint8Array): number {
+    const address = chunkAddress(OWN_DEVICE, this.#sizeBytes / BLOCK_BYTES);
+    this.#lengths.push(bytes.length);
+    this.#collect(bytes);
+    this.#collect(ZEROS.subarray(0, alignUp(bytes.length, BLOCK_BYTES) - bytes.length));
+    return address;
+  }
+
+  #collect(bytes: Uint8Array): void {
     let rest = bytes;
     this.#sizeBytes += bytes.length;
     while (rest.length > 0) {
-      const piece = rest.subarray(0, STAGE_BYTES - this.#staged);
-      this.#stage.set(piece, this.#staged);
-      this.#staged += piece.length;
-      rest = rest.subarray(piece.length);
+      const part = rest.subarray(0, STAGE_BYTES - this.#staged);
+      this.#stage.set(part, this.#staged);
+      this.#staged += part.length;
+      rest = rest.subarray(part.length);
       if (this.#staged < STAGE_BYTES) continue;
       this.#full.push(this.#stage);
       this.#stage = this.#spare.pop() ?? Buffer.allocUnsafe(STAGE_BYTES);
@@ -99,10 +160,8 @@ export class BlobWriter {
 
   async #write(stage: Buffer<ArrayBuffer>, length: number): Promise<void> {
     await this.#room.take(length);
-    for (let start = 0; start < length; start += BLOB_CHUNK_BYTES) {
-      const piece = stage.subarray(start, Math.min(length, start + BLOB_CHUNK_BYTES));
-      this.#running.update(piece);
-      this.#chunks.push(sha256Hex(piece));
+    for (let start = 0; start < length; start += PIECE_BYTES) {
+      this.#pieces.push(sha256Hex(stage.subarray(start, Math.min(length, start + PIECE_BYTES))));
     }
     for (let written = 0; written < length; ) {
       written += (await this.#file.write(stage, written, length - written)).bytesWritten;

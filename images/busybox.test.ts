@@ -14,8 +14,8 @@ test("the host-busybox base runs a shell, has its users and homes, and is the sa
   assert.ok(performance.now() - startedAtMs < 5000);
   assert.deepEqual((await hostBusybox(made.store)).layers, first.layers);
   const [digest = assert.fail("no layer")] = first.layers;
-  fsck(made.store, digest);
-  using layer = mounted(made.store, digest);
+  await fsck(made.store, digest);
+  using layer = await mounted(made.store, digest);
   const script = "echo $((6*7)); id -u user; ls -d ~user; grep -c . /etc/passwd; which tar";
   const output = execFileSync("/usr/sbin/chroot", [layer.path, "/bin/sh", "-c", script], {
     encoding: "utf8",

@@ -1,25 +1,19 @@
 import type { LayerDigest } from "#core/sandbox.ts";
-import type { LayerStore } from "./store.ts";
+import type { CollectOptions, LayerStore } from "./store.ts";
 
-/** What a collection spares beside the layers it is told to keep. */
-export interface CollectOptions {
-  /** Layers added after this moment stay: their artifact may be about to get its name. Milliseconds since 1970. */
-  readonly addedBeforeMs: number;
-}
-
-/** Removes every layer that is not in `keep` and was not added since `addedBeforeMs`. Returns what it removed. */
+/**
+ * Removes every layer that is not in `keep` and was not added since `addedBeforeMs`, then the blobs that no layer needs any more.
+ * Returns the layers that it removed. Safe while layers are made.
+ */
 export async function collectGarbage(
   store: LayerStore,
   keep: ReadonlySet<LayerDigest>,
-  { addedBeforeMs }: CollectOptions,
+  options: CollectOptions,
 ): Promise<readonly LayerDigest[]> {
   const removed: LayerDigest[] = [];
   for (const digest of await store.list()) {
-    if (keep.has(digest)) continue;
-    const addedAtMs = await store.addedAtMs(digest);
-    if (addedAtMs !== undefined && addedAtMs >= addedBeforeMs) continue;
-    await store.remove(digest);
-    removed.push(digest);
+    if (!keep.has(digest) && (await store.removeOld(digest, options))) removed.push(digest);
   }
+  await store.collectBlobs(options);
   return removed;
 }

@@ -29,8 +29,8 @@ describe("building a Debian base", { skip: reason, concurrency: false }, () => {
     const lines: string[] = [];
     const built = await buildDebian({ store: made.store, progress: (line) => lines.push(line) });
     const [digest = assert.fail("no layer")] = built.layers;
-    fsck(made.store, digest);
-    using layer = mounted(made.store, digest);
+    await fsck(made.store, digest);
+    using layer = await mounted(made.store, digest);
     const python = ["/usr/sbin/chroot", layer.path, "/usr/bin/python3", "-c", "import json; print(6*7)"];
     assert.equal(execFileSync("env", ["-i", ...python], { encoding: "utf8" }), "42\n");
     assert.ok(existsSync(join(layer.path, "usr/bin/apt-get")));

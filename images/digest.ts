@@ -14,8 +14,26 @@ export function parseLayerDigest(text: string): LayerDigest {
   return text as LayerDigest;
 }
 
-/** The hex part: what files and directories of a layer are named by. */
-export function hexOf(digest: LayerDigest): string {
+/** Names a blob: `sha256:` and the hash of its descriptor. */
+export type BlobDigest = string & { readonly __brand: "BlobDigest" };
+
+/** The digest that 64 hex digits stand for, as the name of a directory in a store does. */
+export function blobDigest(hex: string): BlobDigest {
+  return `sha256:${hex}` as BlobDigest;
+}
+
+/** True for text that can name a blob. */
+export function isBlobDigest(text: unknown): text is BlobDigest {
+  return typeof text === "string" && DIGEST.test(text);
+}
+
+/** True for 64 lower-case hex digits. */
+export function isHexDigest(text: unknown): text is string {
+  return typeof text === "string" && /^[0-9a-f]{64}$/.test(text);
+}
+
+/** The hex part: what files and directories of a layer or blob are named by. */
+export function hexOf(digest: LayerDigest | BlobDigest): string {
   return digest.slice("sha256:".length);
 }
 
@@ -36,4 +54,21 @@ export function canonicalJson(value: unknown): string {
     if (inner === null || typeof inner !== "object" || Array.isArray(inner)) return inner;
     return Object.fromEntries(Object.entries(inner).sort(([a], [b]) => (a < b ? -1 : 1)));
   });
+}
+
+/** True for a number of bytes that is not 0. */
+export function isByteCount(value: unknown): value is number {
+  return typeof value === "number" && Number.isSafeInteger(value) && value > 0;
+}
+
+/** The object that a text is in JSON; `undefined` for anything else. */
+export function jsonObject(text: string): Readonly<Record<string, unknown>> | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  // Any object can be looked at by the names of its properties.
+  return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : undefined;
 }

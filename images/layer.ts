@@ -1,13 +1,17 @@
-import { open } from "node:fs/promises";
+import { mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
 import type { LayerDigest } from "#core/sandbox.ts";
-import { BLOB_CHUNK_BYTES, type BlobInfo, BlobWriter } from "./blob.ts";
+import { BlobWriter, OWN_DEVICE, type WrittenBlob } from "./blob.ts";
+import type { BlobStore } from "./blob-store.ts";
 import { type BuilderOptions, LayerBuilder } from "./builder.ts";
-import { sha256Hex } from "./digest.ts";
+import { BLOB_FILES, digestOfBlob } from "./descriptor.ts";
+import { hexOf, sha256Hex } from "./digest.ts";
+import { typedStorageErrors, writeDurably } from "./durable.ts";
 import { BLOCK_BYTES } from "./erofs/format.ts";
-import { metadataImage } from "./erofs/writer.ts";
+import { draftImage } from "./erofs/writer.ts";
+import { LAYER_FILES, type LayerBlob, type LayerManifest } from "./manifest.ts";
 import { DiskRoom } from "./room.ts";
-import { LAYER_FILES, type LayerStore, typedStorageErrors, writeDurably } from "./store.ts";
+import type { LayerStore } from "./store.ts";
 import { LayerTree } from "./tree.ts";
 
 /** A builder whose full stages the feeder must write out, by awaiting `drain`, whenever it likes to wait. */
@@ -20,7 +24,7 @@ export interface Feed {
 export interface BuiltLayer {
   readonly digest: LayerDigest;
   readonly tree: LayerTree;
-  /** Both images together. */
+  /** Metadata, and each distinct chunk once, whether it was new to the store or not. */
   readonly sizeBytes: number;
   /** File data that went in, as `ImportLimits` counts it. */
   readonly dataBytes: number;
@@ -36,32 +40,63 @@ export interface BuildLayerOptions extends BuilderOptions {
   readonly finish?: (tree: LayerTree) => void;
 }
 
-/** Makes one layer of what `feed` puts into the builder. When anything rejects, nothing is left in the store. */
+/**
+ * Makes one layer of what `feed` puts into the builder. What the store has of its data is not stored again; what has the same tree
+ * and data gets the same digest again. When anything rejects, nothing is left in the store.
+ */
 export async function buildLayer(options: BuildLayerOptions, feed: (feed: Feed) => Promise<void>): Promise<BuiltLayer> {
   const { store } = options;
   await using scratch = await store.scratch();
   return await typedStorageErrors(async () => {
-    await using file = await open(join(scratch.dir, LAYER_FILES.data), "wx", 0o600);
+    const dirs = { blob: join(scratch.dir, "blob"), layer: join(scratch.dir, "layer") };
+    for (const dir of Object.values(dirs)) await mkdir(dir, { mode: 0o700 });
+    await using file = await open(join(dirs.blob, BLOB_FILES.data), "wx", 0o600);
+    using known = store.knownChunks();
     const room = new DiskRoom(scratch.dir);
-    const blob = new BlobWriter(file, room);
+    const blob = new BlobWriter(file, room, (digest) => known.find(digest));
     const builder = new LayerBuilder(new LayerTree(options.limits, options.lower), blob, options);
     await feed({ builder, drain: () => (blob.isFull ? blob.drain() : Promise.resolve()) });
     options.finish?.(builder.tree);
-    const data = await blob.finish();
-    const image = await metadataImage(builder.tree.root, { blocks: data.sizeBytes / BLOCK_BYTES, sha256: data.sha256 });
+    const written = await blob.finish();
+    const draft = await draftImage(builder.tree.root);
+    const content = draft.contentDigest((address) => blob.digestAt(address));
+    const { blobs, numbers } = await numberDevices(store.blobs, blob, written);
+    const image = draft.finish(blobs.map(deviceOfBlob), numbers);
     await room.take(image.length);
-    await writeDurably(join(scratch.dir, LAYER_FILES.metadata), image);
-    const digest = await store.commit(scratch, manifestOf(image, data));
-    const sizeBytes = image.length + data.sizeBytes;
+    await writeDurably(join(dirs.layer, LAYER_FILES.metadata), image);
+    const manifest: LayerManifest = {
+      version: 2,
+      metadata: { sizeBytes: image.length, sha256: sha256Hex(image) },
+      blobs,
+    };
+    const newBlob = written === undefined ? undefined : { dir: dirs.blob, ...written };
+    const digest = await store.add({ dir: dirs.layer, manifest, blob: newBlob, content });
     const { tree, dataBytes, skippedDevices } = builder;
-    return { digest, tree, sizeBytes, dataBytes, skippedDevices };
+    return { digest, tree, sizeBytes: image.length + blob.usedBytes, dataBytes, skippedDevices };
   });
 }
 
-function manifestOf(image: Buffer, data: BlobInfo) {
-  return {
-    version: 1,
-    metadata: { sizeBytes: image.length, sha256: sha256Hex(image) },
-    data: { sizeBytes: data.sizeBytes, sha256: data.sha256, chunkBytes: BLOB_CHUNK_BYTES, chunks: data.chunks },
-  } as const;
+/** The blobs of a layer by name, so that their order says nothing new, and the number in it of each device of an address. */
+async function numberDevices(
+  store: BlobStore,
+  blob: BlobWriter,
+  written: WrittenBlob | undefined,
+): Promise<{ readonly blobs: readonly LayerBlob[]; readonly numbers: readonly number[] }> {
+  const found: (LayerBlob & { readonly device: number })[] = [];
+  if (written !== undefined) {
+    const { descriptor } = written;
+    found.push({ digest: digestOfBlob(descriptor), sizeBytes: descriptor.sizeBytes, device: OWN_DEVICE });
+  }
+  for (const [digest, device] of blob.devices) {
+    const { sizeBytes } = await store.descriptor(digest);
+    found.push({ digest, sizeBytes, device });
+  }
+  found.sort((a, b) => (a.digest < b.digest ? -1 : 1));
+  const numbers: number[] = [];
+  for (const [index, { device }] of found.entries()) numbers[device] = index + 1;
+  return { blobs: found.map(({ digest, sizeBytes }) => ({ digest, sizeBytes })), numbers };
+}
+
+function deviceOfBlob({ digest, sizeBytes }: LayerBlob) {
+  return { tag: hexOf(digest), blocks: sizeBytes / BLOCK_BYTES };
 }

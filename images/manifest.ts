@@ -1,22 +1,36 @@
 import { SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
-import { canonicalJson, sha256Hex } from "./digest.ts";
+import {
+  type BlobDigest,
+  canonicalJson,
+  hexOf,
+  isBlobDigest,
+  isByteCount,
+  isHexDigest,
+  jsonObject,
+  sha256Hex,
+} from "./digest.ts";
+import { MAX_DEVICES } from "./erofs/format.ts";
 
-/** What a layer is: two files and their hashes. Its canonical JSON names it. */
+/** What a layer is: a metadata image and the blobs that it points into. Its canonical JSON names it. */
 export interface LayerManifest {
-  readonly version: 1;
+  readonly version: 2;
   readonly metadata: { readonly sizeBytes: number; readonly sha256: string };
-  readonly data: {
-    readonly sizeBytes: number;
-    readonly sha256: string;
-    readonly chunkBytes: number;
-    /** SHA-256 of each piece of `chunkBytes`, hex. */
-    readonly chunks: readonly string[];
-  };
+  /** In the order of the image's devices. */
+  readonly blobs: readonly LayerBlob[];
 }
 
-/** Bounds what is read of a manifest file: a chunk digest for each MiB of 64 GiB. */
-export const MAX_MANIFEST_BYTES = 2 ** 23;
+/** A blob as layers refer to it. */
+export interface LayerBlob {
+  readonly digest: BlobDigest;
+  readonly sizeBytes: number;
+}
+
+/** Names of the files of one layer, in every store and while it is built. */
+export const LAYER_FILES = { metadata: "metadata.erofs", manifest: "manifest.json" } as const;
+
+/** Bounds what is read of a manifest file: all the blobs that an image can name. */
+export const MAX_MANIFEST_BYTES = 2 ** 16;
 
 /** What is stored and hashed. */
 export function manifestText(manifest: LayerManifest): string {
@@ -28,15 +42,34 @@ export function digestOf(manifest: LayerManifest): LayerDigest {
   return `sha256:${sha256Hex(manifestText(manifest))}` as LayerDigest;
 }
 
-/** Parses a stored manifest and checks that it is the one `digest` names. Throws `Internal` when the file was damaged. */
+/**
+ * Parses a stored manifest and checks that it is the one `digest` names and that it describes a layer at all: whoever chose the
+ * name chose the text too. Throws `Internal`.
+ */
 export function parseManifest(text: string, digest: LayerDigest): LayerManifest {
-  if (`sha256:${sha256Hex(text)}` !== digest) throw damagedLayer(digest, "manifest");
-  // The hash matches, so this is the text that `manifestText` wrote.
-  return JSON.parse(text) as LayerManifest;
+  if (sha256Hex(text) !== hexOf(digest)) throw damagedLayer(digest, "manifest");
+  const { metadata, blobs } = jsonObject(text) ?? {};
+  if (isMetadata(metadata) && Array.isArray(blobs) && blobs.length <= MAX_DEVICES && blobs.every(isBlob)) {
+    const found: LayerManifest = { version: 2, metadata, blobs };
+    if (manifestText(found) === text) return found;
+  }
+  throw damagedLayer(digest, "manifest");
+}
+
+function isMetadata(value: unknown): value is LayerManifest["metadata"] {
+  return isObject(value) && isByteCount(value.sizeBytes) && isHexDigest(value.sha256);
+}
+
+function isBlob(value: unknown): value is LayerBlob {
+  return isObject(value) && isBlobDigest(value.digest) && isByteCount(value.sizeBytes);
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null;
 }
 
 /** The error for a layer whose files are not what its name promises. */
-export function damagedLayer(digest: LayerDigest, part: string): SandboxError {
+export function damagedLayer(digest: LayerDigest, part: keyof typeof LAYER_FILES): SandboxError {
   return new SandboxError("Internal", `the ${part} of layer ${digest} is damaged in the store`, {
     hint: "remove the artifacts that use the layer and import them again",
     details: { layer: digest, part },

@@ -78,7 +78,7 @@ describe("layer mounts", () => {
     const target = join(made.runDir, "layers", digest.slice("sha256:".length));
     mkdirSync(target);
     mkdirSync(join(made.runDir, "layers", "0".repeat(64)));
-    mountErofs({ ...other.store.paths(digest), target });
+    mountErofs({ ...(await other.store.paths(digest)), target });
     const mounts = await openLayerMounts({ store: made.store, runDir: made.runDir });
     assert.equal(mounts.mounted.size, 0);
     assert.deepEqual(readdirSync(join(made.runDir, "layers")), []);
@@ -89,7 +89,7 @@ describe("layer mounts", () => {
     const [digest = assert.fail("no layer")] = made.digests;
     const target = join(made.runDir, "layers", digest.slice("sha256:".length));
     mkdirSync(target);
-    mountErofs({ ...made.store.paths(digest), target }, "loop");
+    mountErofs({ ...(await made.store.paths(digest)), target }, "loop");
     const adopted = await openLayerMounts({ store: made.store, runDir: made.runDir });
     assert.deepEqual(adopted.mounted, new Set(made.digests));
     adopted.unmountAll();

@@ -58,10 +58,11 @@ export class LayerMounts {
   async #mount(digest: LayerDigest): Promise<void> {
     // The manifest's own hash and the sizes are checked: a layer that was cut short is never mounted.
     await this.#store.check(digest);
+    const paths = await this.#store.paths(digest);
     const target = this.#target(digest);
     await mkdir(target, { recursive: true, mode: 0o700 });
     try {
-      mountErofs({ ...this.#store.paths(digest), target });
+      mountErofs({ ...paths, target });
     } catch (error) {
       throw new SandboxError("Internal", `mounting layer ${digest}`, {
         cause: error,
@@ -95,7 +96,7 @@ export async function openLayerMounts(options: { store: LayerStore; runDir: stri
     const digest = digestAt(dir, target);
     if (digest === undefined) continue;
     // Loop mounts name the device: their target alone says what they are.
-    const isOurs = source.startsWith("/dev/loop") || source === options.store.paths(digest).metadata;
+    const isOurs = source.startsWith("/dev/loop") || source === options.store.metadataPath(digest);
     if (isOurs && !mounted.has(digest)) mounted.add(digest);
     else unmountErofs(target);
   }

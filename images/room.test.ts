@@ -64,7 +64,7 @@ describe("a bomb on a small disk", () => {
   test("of an image stops before the disk is full and leaves nothing", async () => {
     assert.ok(bomb.length < 8 * MIB);
     await onDisk(32, async (dir) => {
-      const store = await openLayerStore(join(dir, "store"));
+      using store = await openLayerStore(join(dir, "store"));
       let least = Number.POSITIVE_INFINITY;
       const watch = setInterval(() => {
         least = Math.min(least, freeBytes(dir));
@@ -79,7 +79,7 @@ describe("a bomb on a small disk", () => {
   test("of a tree stops before the disk is full and leaves nothing", async () => {
     const tree = archive({ path: "noise", body: randomBytes(40 * MIB) });
     await onDisk(32, async (dir) => {
-      const store = await openLayerStore(join(dir, "store"));
+      using store = await openLayerStore(join(dir, "store"));
       await assert.rejects(importBytes(store, tree), { kind: "StorageFull" });
       for (const name of ["layers", "tmp"]) assert.deepEqual(readdirSync(join(store.dir, name)), []);
     });

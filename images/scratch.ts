@@ -16,7 +16,7 @@ export async function openScratch(parent: string): Promise<Scratch> {
   for (;;) {
     const dir = join(parent, randomBytes(8).toString("hex"));
     await mkdir(dir, { mode: 0o700 });
-    const lock = lockDirectory(dir);
+    const lock = lockDirectory(dir, "exclusive");
     // A sweeper of another process came between the two steps: it removes the directory, we make another.
     if (lock === undefined) continue;
     return {
@@ -34,15 +34,15 @@ export async function sweepScratch(parent: string): Promise<void> {
   await mkdir(parent, { recursive: true, mode: 0o700 });
   for (const name of readdirSync(parent)) {
     const dir = join(parent, name);
-    const lock = lockDirectory(dir);
+    const lock = lockDirectory(dir, "exclusive");
     if (lock === undefined) continue;
     await rm(dir, { recursive: true, force: true });
     closeSync(lock);
   }
 }
 
-/** An open descriptor that holds the lock; `undefined` when another holds it or the directory is gone. */
-function lockDirectory(dir: string): number | undefined {
+/** An open descriptor that holds the lock; `undefined` when another's lock excludes it or the directory is gone. */
+export function lockDirectory(dir: string, mode: "shared" | "exclusive"): number | undefined {
   let fd: number;
   try {
     fd = openSync(dir, "r");
@@ -50,7 +50,7 @@ function lockDirectory(dir: string): number | undefined {
     if (hasCode(error, "ENOENT")) return undefined;
     throw error;
   }
-  const isOurs = tryFlock(fd, "exclusive") && isStill(dir, fd);
+  const isOurs = tryFlock(fd, mode) && isStill(dir, fd);
   if (isOurs) return fd;
   closeSync(fd);
   return undefined;

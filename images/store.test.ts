@@ -41,7 +41,7 @@ describe("a layer store", () => {
   test("finds layers again after it was opened anew", async () => {
     using made = await temporaryStore();
     const digest = await layerOf(made, "kept");
-    const again = await openLayerStore(made.store.dir);
+    using again = await openLayerStore(made.store.dir);
     assert.ok(await again.has(digest));
     assert.deepEqual(await again.manifest(digest), await made.store.manifest(digest));
   });
@@ -55,23 +55,38 @@ describe("a layer store", () => {
   });
 
   test("names the part that was damaged", async () => {
-    for (const part of ["metadata", "data"] as const) {
+    for (const part of ["metadata", "data", "chunks"] as const) {
       using made = await temporaryStore();
       const digest = await layerOf(made, "sound");
-      damage(made.store.paths(digest)[part]);
-      await assert.rejects(made.store.verify(digest), { kind: "Internal", details: { layer: digest, part } });
+      const { blobs } = await made.store.manifest(digest);
+      const [device = assert.fail("no blob")] = (await made.store.paths(digest)).devices;
+      const details = part === "metadata" ? { layer: digest, part } : { blob: blobs[0]?.digest, part };
+      damage(part === "metadata" ? made.store.metadataPath(digest) : join(device, "..", part));
+      await assert.rejects(made.store.verify(digest), { kind: "Internal", details });
     }
   });
 
-  test("notices a manifest that was changed and an image that was cut without reading everything", async () => {
+  test("notices a manifest or descriptor that was changed and an image that was cut without reading everything", async () => {
     using made = await temporaryStore();
     const digest = await layerOf(made, "sound");
-    truncateSync(made.store.paths(digest).data, 100);
-    await assert.rejects(made.store.check(digest), { kind: "Internal" });
-    damage(join(made.store.paths(digest).data, "../manifest.json"));
+    const [device = assert.fail("no blob")] = (await made.store.paths(digest)).devices;
+    truncateSync(device, 100);
+    await assert.rejects(made.store.check(digest), { kind: "Internal", message: /the data of blob/ });
+    damage(join(device, "../blob.json"));
+    await assert.rejects(made.store.check(digest), { kind: "Internal", message: /the descriptor of blob/ });
+    damage(join(made.store.metadataPath(digest), "../manifest.json"));
     await assert.rejects(made.store.manifest(digest), {
       kind: "Internal",
       details: { layer: digest, part: "manifest" },
+    });
+  });
+
+  test("refuses a store of an older format and says what to do", async () => {
+    using directory = temporaryDirectory();
+    mkdirSync(join(directory.path, "layers", "0".repeat(64)), { recursive: true });
+    await assert.rejects(openLayerStore(directory.path), {
+      kind: "FailedPrecondition",
+      hint: /import the artifacts again/,
     });
   });
 
@@ -81,7 +96,7 @@ describe("a layer store", () => {
     const orphan = join(made.store.dir, "tmp", "orphan");
     mkdirSync(orphan);
     writeFileSync(join(orphan, "data.blob"), "half");
-    await openLayerStore(made.store.dir);
+    (await openLayerStore(made.store.dir))[Symbol.dispose]();
     assert.deepEqual(readdirSync(join(made.store.dir, "tmp")), [scratch.dir.split("/").at(-1)]);
   });
 
@@ -96,7 +111,7 @@ describe("a layer store", () => {
     for (const delayMs of [5, 30, 60]) {
       const args = ["--input-type=module", "-e", script, made.store.dir, String(delayMs)];
       assert.throws(() => execFileSync(process.execPath, args, { stdio: "ignore" }), { signal: "SIGKILL" });
-      const store = await openLayerStore(made.store.dir);
+      using store = await openLayerStore(made.store.dir);
       assert.deepEqual(readdirSync(join(store.dir, "tmp")), []);
       for (const digest of await store.list()) await store.verify(digest);
     }
@@ -114,12 +129,12 @@ describe("a layer store", () => {
     using disk = temporaryDirectory();
     mount("tmpfs", disk.path, "tmpfs", 0, "size=2m");
     try {
-      const store = await openLayerStore(join(disk.path, "store"));
+      using store = await openLayerStore(join(disk.path, "store"));
       const noise = randomBytes(4 * 2 ** 20);
       const full = archive({ path: "big", body: noise });
       await assert.rejects(importBytes(store, full), { kind: "StorageFull" });
       await assert.rejects(importBytes(store, full, { format: "oci" }), { kind: "StorageFull" });
-      for (const name of ["layers", "tmp"]) assert.deepEqual(readdirSync(join(store.dir, name)), []);
+      for (const name of ["layers", "blobs", "tmp"]) assert.deepEqual(readdirSync(join(store.dir, name)), []);
       assert.equal((await importBytes(store, archive({ path: "small", body: "x" }))).layers.length, 1);
     } finally {
       unmount(disk.path);

@@ -1,196 +1,324 @@
-import { createReadStream } from "node:fs";
-import { mkdir, open, readdir, readFile, rename, stat, utimes } from "node:fs/promises";
+import { readdirSync, readFileSync, renameSync, statSync, utimesSync } from "node:fs";
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
-import { hexOf, parseLayerDigest, sha256 } from "./digest.ts";
+import { BlobStore, type NewBlob } from "./blob-store.ts";
+import { ChunkIndex, isIndexFull } from "./chunk-index.ts";
+import { damagedBlob } from "./descriptor.ts";
+import { type BlobDigest, hexOf, isHexDigest, parseLayerDigest } from "./digest.ts";
+import { hashFile, statOf, syncDirectory, typedStorageErrors, writeDurably } from "./durable.ts";
+import { KnownChunks } from "./known-chunks.ts";
 import {
   damagedLayer,
   digestOf,
+  LAYER_FILES,
   type LayerManifest,
   MAX_MANIFEST_BYTES,
   manifestText,
   parseManifest,
 } from "./manifest.ts";
 import { openScratch, type Scratch, sweepScratch } from "./scratch.ts";
-import { storeFull } from "./store-full.ts";
 
-/** Where the two images of a layer lie. */
+/** Where the images of a layer lie. */
 export interface LayerPaths {
   readonly metadata: string;
-  readonly data: string;
+  /** The data of its blobs, in the order of the metadata's devices. */
+  readonly devices: readonly string[];
 }
 
-/** Names of the files of one layer, in the store and while it is built. */
-export const LAYER_FILES = { metadata: "metadata.erofs", data: "data.blob", manifest: "manifest.json" } as const;
+/** A layer in a scratch directory of the store, its metadata written and durable. */
+export interface NewLayer {
+  readonly dir: string;
+  readonly manifest: LayerManifest;
+  /** The blob that was written for it, if there is one. */
+  readonly blob?: NewBlob | undefined;
+  /** What the tree and its data are, wherever they lie: see `ImageDraft.contentDigest`. Only from somebody who made both. */
+  readonly content?: string;
+}
+
+/** What a collection spares beside the layers it is told to keep. */
+export interface CollectOptions {
+  /** What was added after this moment stays: its artifact may be about to get its name. Milliseconds since 1970. */
+  readonly addedBeforeMs: number;
+}
+
+/** Version of the layout of a node's own store. */
+const FORMAT = "2\n";
 
 /**
- * Layers in a directory, each named by the hash of its manifest. A layer is there completely or not at all, whatever dies
- * when; it never changes. Many processes may use one store. `StorageFull` when the disk is: nothing is left then.
+ * Layers and blobs in a directory, each named by its content. A layer is there completely or not at all, whatever dies when; it
+ * never changes. Many processes may use one store. `StorageFull` when the disk is: nothing is left then.
  */
-export interface LayerStore {
+export class LayerStore implements Disposable {
   readonly dir: string;
-  has(digest: LayerDigest): Promise<boolean>;
-  /** Rejects with `NotFound`, or `Internal` when the stored manifest was damaged. */
-  manifest(digest: LayerDigest): Promise<LayerManifest>;
-  /** Does not look whether the layer exists. */
-  paths(digest: LayerDigest): LayerPaths;
-  list(): Promise<readonly LayerDigest[]>;
-  /** When the layer was added, or last added again: milliseconds since 1970; `undefined` when it does not exist. */
-  addedAtMs(digest: LayerDigest): Promise<number | undefined>;
-  /** A directory on the store's file system that vanishes with this process or when disposed. */
-  scratch(): Promise<Scratch>;
-  /** Takes over the two images that `build` made, durable already, in `scratch`. Idempotent. */
-  commit(scratch: Scratch, manifest: LayerManifest): Promise<LayerDigest>;
-  /** A quick look: the manifest is whole and both images have its sizes. Rejects as `verify` does. */
-  check(digest: LayerDigest): Promise<void>;
-  /** Reads everything and compares every hash. Rejects with `NotFound`, or with `Internal` naming the damaged part. */
-  verify(digest: LayerDigest, signal?: AbortSignal): Promise<void>;
-  /** Idempotent. Live mounts of the layer go on working. */
-  remove(digest: LayerDigest): Promise<void>;
-}
+  readonly blobs: BlobStore;
+  readonly #index: ChunkIndex;
 
-/** Opens a store, making the directory, and sweeps what dead processes left half done. */
-export async function openLayerStore(dir: string): Promise<LayerStore> {
-  const store = new DirectoryStore(dir);
-  await mkdir(join(dir, "layers"), { recursive: true, mode: 0o700 });
-  await sweepScratch(join(dir, "tmp"));
-  return store;
-}
-
-class DirectoryStore implements LayerStore {
-  readonly dir: string;
-
-  constructor(dir: string) {
+  /** `openLayerStore` makes what this expects. */
+  constructor(dir: string, index: ChunkIndex) {
     this.dir = dir;
+    this.blobs = new BlobStore(join(dir, "blobs"));
+    this.#index = index;
   }
 
   async has(digest: LayerDigest): Promise<boolean> {
     return (await this.addedAtMs(digest)) !== undefined;
   }
 
+  /** When the layer was added, or last added again: milliseconds since 1970; `undefined` when it does not exist. */
   async addedAtMs(digest: LayerDigest): Promise<number | undefined> {
+    return (await statOf(this.#file(digest, "manifest")))?.mtimeMs;
+  }
+
+  /** Rejects with `NotFound`, or `Internal` when the stored manifest was damaged. */
+  async manifest(digest: LayerDigest): Promise<LayerManifest> {
+    const path = this.#file(digest, "manifest");
+    const size = (await statOf(path))?.size;
+    if (size === undefined) throw unknownLayer(digest);
+    if (size > MAX_MANIFEST_BYTES) throw damagedLayer(digest, "manifest");
+    return parseManifest(await readFile(path, "utf8"), digest);
+  }
+
+  /** Where the metadata lies. Does not look whether the layer exists. */
+  metadataPath(digest: LayerDigest): string {
+    return this.#file(digest, "metadata");
+  }
+
+  /** Rejects as `manifest` does; does not look whether the blobs exist. */
+  async paths(digest: LayerDigest): Promise<LayerPaths> {
+    const { blobs } = await this.manifest(digest);
+    const devices = blobs.map((blob) => this.blobs.dataPath(blob.digest));
+    return { metadata: this.metadataPath(digest), devices };
+  }
+
+  async list(): Promise<readonly LayerDigest[]> {
+    return (await readdir(join(this.dir, "layers")))
+      .filter(isHexDigest)
+      .map((hex) => parseLayerDigest(`sha256:${hex}`));
+  }
+
+  /** A directory on the store's file system that vanishes with this process or when disposed. */
+  scratch(): Promise<Scratch> {
+    return typedStorageErrors(() => openScratch(join(this.dir, "tmp")));
+  }
+
+  /** The chunks that a layer which is being made can share. Dispose it after the layer was added. */
+  knownChunks(): KnownChunks {
+    return new KnownChunks(this.#index, this.blobs);
+  }
+
+  /**
+   * Takes over a layer, and the blob that was written with it. When there is a layer of the same content already, that one is the
+   * answer, and nothing is added. Idempotent.
+   */
+  add(layer: NewLayer): Promise<LayerDigest> {
+    return typedStorageErrors(async () => {
+      const { blob, manifest, content } = layer;
+      await writeDurably(join(layer.dir, LAYER_FILES.manifest), manifestText(manifest));
+      await syncDirectory(layer.dir);
+      if (blob !== undefined) await this.blobs.prepare(blob);
+      // One at a time, so that equal content that is made twice at once gets one name, and no collector sees half of this.
+      const placed = this.#index.exclusively(() => {
+        const existing = content === undefined ? undefined : this.#withContent(content);
+        if (existing !== undefined) return { digest: existing };
+        const added = blob === undefined ? undefined : this.blobs.place(blob);
+        const digest = this.#place(layer);
+        if (content !== undefined) this.#index.setLayer(content, digest);
+        return { digest, added };
+      });
+      await this.blobs.settle();
+      await syncDirectory(join(this.dir, "layers"));
+      if (placed.added !== undefined && blob?.chunks !== undefined) await this.#share(placed.added, blob.chunks);
+      return placed.digest;
+    });
+  }
+
+  /** A quick look: the manifest is whole and all images have their sizes. Rejects as `verify` does. */
+  async check(digest: LayerDigest): Promise<void> {
+    const { metadata, blobs } = await this.manifest(digest);
+    if ((await statOf(this.metadataPath(digest)))?.size !== metadata.sizeBytes) throw damagedLayer(digest, "metadata");
+    for (const blob of blobs) {
+      const { sizeBytes } = await this.blobs.check(blob.digest);
+      if (sizeBytes !== blob.sizeBytes) throw damagedBlob(blob.digest, "descriptor");
+    }
+  }
+
+  /** Reads everything and compares every hash. Rejects with `NotFound`, or with `Internal` naming the damaged part. */
+  async verify(digest: LayerDigest, signal?: AbortSignal): Promise<void> {
+    await this.check(digest);
+    const { metadata, blobs } = await this.manifest(digest);
+    if ((await hashFile(this.metadataPath(digest), signal)) !== metadata.sha256) throw damagedLayer(digest, "metadata");
+    for (const blob of blobs) await this.blobs.verify(blob.digest, signal);
+  }
+
+  /** Idempotent. Its blobs stay until they are collected. Live mounts of the layer go on working. */
+  async remove(digest: LayerDigest): Promise<void> {
+    await this.#remove(digest, Number.POSITIVE_INFINITY);
+  }
+
+  /** Removes the layer unless it was added since: false then. */
+  removeOld(digest: LayerDigest, { addedBeforeMs }: CollectOptions): Promise<boolean> {
+    return this.#remove(digest, addedBeforeMs);
+  }
+
+  /** Removes the blobs that no layer names, nobody holds, and that were not added since. Returns what it removed. */
+  async collectBlobs({ addedBeforeMs }: CollectOptions): Promise<readonly BlobDigest[]> {
+    const seen = new Set<string>();
+    const needed = new Set<BlobDigest>();
+    for (const digest of await this.list()) {
+      seen.add(hexOf(digest));
+      for (const blob of (await this.manifest(digest)).blobs) needed.add(blob.digest);
+    }
+    const candidates: BlobDigest[] = [];
+    for (const digest of await this.blobs.list()) {
+      const addedAtMs = needed.has(digest) ? undefined : await this.blobs.addedAtMs(digest);
+      if (addedAtMs !== undefined && addedAtMs < addedBeforeMs) candidates.push(digest);
+    }
+    if (candidates.length === 0) return [];
+    await using scratch = await openScratch(join(this.dir, "tmp"));
+    const removed = this.#index.exclusively(() => {
+      for (const blob of this.#blobsOfLayersBut(seen)) needed.add(blob);
+      return candidates.filter(
+        (blob) => !needed.has(blob) && this.blobs.takeAway(blob, join(scratch.dir, hexOf(blob))),
+      );
+    });
+    for (const blob of removed) this.#index.forget(blob);
+    this.#index.sweep();
+    return removed;
+  }
+
+  /** Closes the index. */
+  [Symbol.dispose](): void {
+    this.#index[Symbol.dispose]();
+  }
+
+  async #remove(digest: LayerDigest, addedBeforeMs: number): Promise<boolean> {
+    // Renamed away first, so that nobody ever sees half a layer.
+    await using scratch = await openScratch(join(this.dir, "tmp"));
+    return this.#index.exclusively(() => {
+      try {
+        if (statSync(this.#file(digest, "manifest")).mtimeMs >= addedBeforeMs) return false;
+        renameSync(this.#layer(digest), join(scratch.dir, "removed"));
+      } catch (error) {
+        if (!hasCode(error, "ENOENT")) throw error;
+      }
+      this.#index.forgetLayer(digest);
+      return true;
+    });
+  }
+
+  #withContent(content: string): LayerDigest | undefined {
+    const digest = this.#index.layerOf(content);
+    if (digest === undefined || !this.#isWhole(digest)) return undefined;
+    this.#touch(digest);
+    return digest;
+  }
+
+  #isWhole(digest: LayerDigest): boolean {
+    const manifest = this.#manifestNow(digest);
+    return manifest?.blobs.every((blob) => this.blobs.has(blob.digest)) ?? false;
+  }
+
+  #place({ dir, manifest }: NewLayer): LayerDigest {
+    const digest = digestOf(manifest);
     try {
-      return (await stat(join(this.#layer(digest), LAYER_FILES.manifest))).mtimeMs;
+      renameSync(dir, this.#layer(digest));
+    } catch (error) {
+      if (!hasCode(error, "EEXIST", "ENOTEMPTY")) throw error;
+      // Equal content is there already.
+      this.#touch(digest);
+    }
+    return digest;
+  }
+
+  /** A collector that runs now sees the layer as new. */
+  #touch(digest: LayerDigest): void {
+    const now = new Date();
+    utimesSync(this.#file(digest, "manifest"), now, now);
+  }
+
+  #blobsOfLayersBut(seen: ReadonlySet<string>): BlobDigest[] {
+    const names = readdirSync(join(this.dir, "layers")).filter((name) => isHexDigest(name) && !seen.has(name));
+    return names.flatMap((hex) => {
+      const manifest = this.#manifestNow(parseLayerDigest(`sha256:${hex}`));
+      return manifest?.blobs.map(({ digest }) => digest) ?? [];
+    });
+  }
+
+  #manifestNow(digest: LayerDigest): LayerManifest | undefined {
+    try {
+      return parseManifest(readFileSync(this.#file(digest, "manifest"), "utf8"), digest);
     } catch (error) {
       if (hasCode(error, "ENOENT")) return undefined;
       throw error;
     }
   }
 
-  async manifest(digest: LayerDigest): Promise<LayerManifest> {
-    const file = join(this.#layer(digest), LAYER_FILES.manifest);
+  /** Chunks of the blob are found from here on; on a full disk, from the next opening with room. */
+  async #share(blob: BlobDigest, chunks: string): Promise<void> {
     try {
-      if ((await stat(file)).size > MAX_MANIFEST_BYTES) throw damagedLayer(digest, "manifest");
-      return parseManifest(await readFile(file, "utf8"), digest);
+      await this.#index.add(blob, chunks);
     } catch (error) {
-      if (hasCode(error, "ENOENT")) throw unknownLayer(digest);
-      throw error;
-    }
-  }
-
-  paths(digest: LayerDigest): LayerPaths {
-    const layer = this.#layer(digest);
-    return { metadata: join(layer, LAYER_FILES.metadata), data: join(layer, LAYER_FILES.data) };
-  }
-
-  async list(): Promise<readonly LayerDigest[]> {
-    const names = await readdir(join(this.dir, "layers"));
-    return names.filter((name) => /^[0-9a-f]{64}$/.test(name)).map((name) => parseLayerDigest(`sha256:${name}`));
-  }
-
-  scratch(): Promise<Scratch> {
-    return typedStorageErrors(() => openScratch(join(this.dir, "tmp")));
-  }
-
-  commit(scratch: Scratch, manifest: LayerManifest): Promise<LayerDigest> {
-    return typedStorageErrors(async () => {
-      const digest = digestOf(manifest);
-      await writeDurably(join(scratch.dir, LAYER_FILES.manifest), manifestText(manifest));
-      await syncDirectory(scratch.dir);
-      const target = this.#layer(digest);
-      try {
-        await rename(scratch.dir, target);
-      } catch (error) {
-        if (!hasCode(error, "EEXIST", "ENOTEMPTY")) throw error;
-        // Equal content is there already; a collector that runs now sees it as new.
-        const now = new Date();
-        await utimes(join(target, LAYER_FILES.manifest), now, now);
-      }
-      await syncDirectory(join(this.dir, "layers"));
-      return digest;
-    });
-  }
-
-  async check(digest: LayerDigest): Promise<void> {
-    const manifest = await this.manifest(digest);
-    const paths = this.paths(digest);
-    for (const part of ["metadata", "data"] as const) {
-      if ((await sizeOf(paths[part])) !== manifest[part].sizeBytes) throw damagedLayer(digest, part);
-    }
-  }
-
-  async verify(digest: LayerDigest, signal?: AbortSignal): Promise<void> {
-    await this.check(digest);
-    const manifest = await this.manifest(digest);
-    const paths = this.paths(digest);
-    for (const part of ["metadata", "data"] as const) {
-      if ((await hashFile(paths[part], signal)) !== manifest[part].sha256) throw damagedLayer(digest, part);
-    }
-  }
-
-  async remove(digest: LayerDigest): Promise<void> {
-    // Renamed away first, so that nobody ever sees half a layer.
-    await using scratch = await openScratch(join(this.dir, "tmp"));
-    try {
-      await rename(this.#layer(digest), join(scratch.dir, "removed"));
-    } catch (error) {
-      if (!hasCode(error, "ENOENT")) throw error;
+      if (!isIndexFull(error)) throw error;
     }
   }
 
   #layer(digest: LayerDigest): string {
     return join(this.dir, "layers", hexOf(digest));
   }
-}
 
-/** Runs `action` and turns a full disk, a used-up quota or a file size limit into `StorageFull`. */
-export async function typedStorageErrors<T>(action: () => Promise<T>): Promise<T> {
-  try {
-    return await action();
-  } catch (error) {
-    if (!hasCode(error, "ENOSPC", "EDQUOT", "EFBIG")) throw error;
-    throw storeFull(error);
+  #file(digest: LayerDigest, file: keyof typeof LAYER_FILES): string {
+    return join(this.#layer(digest), LAYER_FILES[file]);
   }
 }
 
-/** Writes a new file and waits until it is on the disk. */
-export async function writeDurably(path: string, content: Uint8Array | string): Promise<void> {
-  await using file = await open(path, "wx", 0o600);
-  await file.writeFile(content);
-  await file.sync();
-}
-
-async function syncDirectory(path: string): Promise<void> {
-  await using directory = await open(path, "r");
-  await directory.sync();
-}
-
-/** `undefined` when the file is missing. */
-async function sizeOf(path: string): Promise<number | undefined> {
+/**
+ * Opens a store, making the directory, and sweeps what dead processes left half done. `FailedPrecondition` for a store of an older
+ * layout: its layers are not read.
+ */
+export async function openLayerStore(dir: string): Promise<LayerStore> {
+  for (const name of ["layers", "blobs"]) await mkdir(join(dir, name), { recursive: true, mode: 0o700 });
+  await checkFormat(dir);
+  await sweepScratch(join(dir, "tmp"));
+  const index = ChunkIndex.open(join(dir, "index.db"));
   try {
-    return (await stat(path)).size;
+    await refresh(index, new BlobStore(join(dir, "blobs")));
   } catch (error) {
-    if (hasCode(error, "ENOENT")) return undefined;
+    index[Symbol.dispose]();
     throw error;
   }
+  return new LayerStore(dir, index);
 }
 
-async function hashFile(path: string, signal: AbortSignal | undefined): Promise<string> {
-  const running = sha256();
-  const stream = createReadStream(path, { highWaterMark: 2 ** 20, ...(signal === undefined ? {} : { signal }) });
-  for await (const piece of stream) running.update(piece);
-  return running.hex();
+async function checkFormat(dir: string): Promise<void> {
+  const file = join(dir, "format");
+  if ((await statOf(file)) === undefined && (await readdir(join(dir, "layers"))).length === 0) {
+    await writeFile(file, FORMAT, { mode: 0o600 });
+  }
+  const found = (await statOf(file)) === undefined ? "1" : await readFile(file, "utf8");
+  if (found === FORMAT) return;
+  throw new SandboxError(
+    "FailedPrecondition",
+    `the layers in ${dir} have format ${found.trim()}, and this node reads 2`,
+    {
+      hint: `move ${dir} away and import the artifacts again`,
+      details: { directory: dir },
+    },
+  );
+}
+
+/** Brings the index up to what is in the directory: a process may have died between adding a blob and its chunks. */
+async function refresh(index: ChunkIndex, blobs: BlobStore): Promise<void> {
+  const indexed = index.blobs();
+  const present = new Set(await blobs.list());
+  for (const blob of indexed) {
+    if (!present.has(blob)) index.forget(blob);
+  }
+  for (const blob of present) {
+    const chunks = indexed.has(blob) ? undefined : await blobs.chunks(blob);
+    if (chunks !== undefined) await index.add(blob, chunks);
+  }
 }
 
 function unknownLayer(digest: LayerDigest): SandboxError {

@@ -83,6 +83,8 @@ export async function openGitTree(options: GitOptions): Promise<GitTree> {
     if (end.code !== 0) throw programFailure(`reading ${commit}`, end, FAILURES);
   });
   finished.catch(() => undefined);
+  // Without a reader Node throws away what a program that has ended left in the pipe; our caller may begin to read later.
+  archive.stdout.on("readable", () => undefined);
   return { commit, tar: archive.stdout, finished, [Symbol.asyncDispose]: () => archive[Symbol.asyncDispose]() };
 }
 

@@ -4,10 +4,11 @@ import { attachLoop } from "#host/sys/loop.ts";
 import { MNT, MS, mount, unmount } from "#host/sys/mount.ts";
 import { type MountEntry, readMounts } from "#host/sys/mountinfo.ts";
 
-/** Two image files and where their tree is to appear. */
+/** Image files and where their tree is to appear. */
 export interface ErofsMount {
   readonly metadata: string;
-  readonly data: string;
+  /** Files with the data, in the order in which the metadata names them. */
+  readonly devices: readonly string[];
   /** An existing directory. */
   readonly target: string;
 }
@@ -19,8 +20,8 @@ const FLAGS = MS.RDONLY | MS.NODEV | MS.NOSUID;
 const NEEDS_BLOCK_DEVICE = ["ENOTBLK"];
 
 /**
- * Mounts an EROFS image with its data device, read-only: straight from the files where the kernel can (6.12 and later), else
- * through two loop devices that go away with the mount. Throws a `SystemError`; `ENODEV` means a kernel without EROFS.
+ * Mounts an EROFS image with its data devices, read-only: straight from the files where the kernel can (6.12 and later), else
+ * through loop devices that go away with the mount. Throws a `SystemError`; `ENODEV` means a kernel without EROFS.
  */
 export function mountErofs(image: ErofsMount, mode: "files-first" | "loop" = "files-first"): void {
   try {
@@ -46,18 +47,23 @@ export function erofsMounts(directory: string): readonly MountEntry[] {
   return readMounts().filter(({ fstype, target }) => fstype === "erofs" && target.startsWith(`${directory}/`));
 }
 
-function mountFiles({ metadata, data, target }: ErofsMount): void {
-  // Options are separated by commas, which a path may hold: the kernel is given an open file instead.
-  const fd = openSync(data, "r");
+function mountFiles({ metadata, devices, target }: ErofsMount): void {
+  // Options are separated by commas, which a path may hold: the kernel is given open files instead.
+  const fds: number[] = [];
   try {
-    mount(metadata, target, "erofs", FLAGS, `device=/proc/self/fd/${fd}`);
+    for (const device of devices) fds.push(openSync(device, "r"));
+    mount(metadata, target, "erofs", FLAGS, options(fds.map((fd) => `/proc/self/fd/${fd}`)));
   } finally {
-    closeSync(fd);
+    for (const fd of fds) closeSync(fd);
   }
 }
 
-function mountThroughLoop({ metadata, data, target }: ErofsMount): void {
-  using metadataDevice = attachLoop(metadata, { readOnly: true, directIo: false });
-  using dataDevice = attachLoop(data, { readOnly: true, directIo: false });
-  mount(metadataDevice.path, target, "erofs", FLAGS, `device=${dataDevice.path}`);
+function mountThroughLoop({ metadata, devices, target }: ErofsMount): void {
+  using opened = new DisposableStack();
+  const attach = (file: string) => opened.use(attachLoop(file, { readOnly: true, directIo: false })).path;
+  mount(attach(metadata), target, "erofs", FLAGS, options(devices.map(attach)));
+}
+
+function options(devices: readonly string[]): string {
+  return devices.map((device) => `device=${device}`).join(",");
 }

@@ -1,6 +1,6 @@
 /**
  * The part of the EROFS on-disk format that the writer uses, as plain numbers. Uncompressed, 4 KiB blocks, extended
- * inodes, one extra device that holds the file data.
+ * inodes, extra devices that hold the file data.
  */
 export const BLOCK_BYTES = 4096;
 export const SUPERBLOCK_OFFSET = 1024;
@@ -12,8 +12,32 @@ export const NID_UNIT_BYTES = 32;
 export const INODE_BYTES = 64;
 export const DIRENT_BYTES = 12;
 export const CHUNK_INDEX_BYTES = 8;
-/** A chunk address that stands for zeros. */
-export const HOLE = 0xffff_ffff;
+/** The block of a chunk that is zeros. */
+const HOLE_BLOCK = 0xffff_ffff;
+/** A chunk address that stands for zeros: of no device. */
+export const HOLE = HOLE_BLOCK;
+
+/**
+ * Devices that an image can name. Room for all of them is kept before the first inode, so that nothing moves when data lies in
+ * other blobs; and their paths must fit into the one page of options that mount(2) takes.
+ */
+export const MAX_DEVICES = 119;
+export const FIRST_INODE_OFFSET = 16_384;
+
+/** Where a chunk lies, as one number: a device, counted from 1, and a block on it. */
+export function chunkAddress(device: number, block: number): number {
+  return device * 2 ** 32 + block;
+}
+
+/** The device of an address; 0 of a hole. */
+export function deviceOf(address: number): number {
+  return Math.floor(address / 2 ** 32);
+}
+
+/** The block of an address on its device. */
+export function blockOf(address: number): number {
+  return address >>> 0;
+}
 
 /** The superblock carries a CRC-32C of its block. */
 export const FEATURE_COMPAT_CHECKSUM = 0x1;

@@ -4,7 +4,7 @@ import type { Attributes, ByteString } from "#core/tar/entry.ts";
 /** What an inode is, by its type. */
 export type Content =
   | { readonly type: "directory"; readonly children: Map<ByteString, Inode> }
-  /** `chunks`: block addresses in the data device, one a chunk, `HOLE` for zeros. */
+  /** `chunks`: where each lies, see `chunkAddress`; `HOLE` for zeros. */
   | { readonly type: "file"; readonly size: number; readonly chunks: number[] }
   | { readonly type: "symlink"; readonly target: ByteString }
   | { readonly type: "character-device" | "block-device"; readonly major: number; readonly minor: number }

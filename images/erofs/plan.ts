@@ -1,15 +1,6 @@
 import { setImmediate } from "node:timers/promises";
 import { listing, splitBlocks } from "./directory.ts";
-import {
-  alignUp,
-  BLOCK_BYTES,
-  CHUNK_INDEX_BYTES,
-  DEVICE_SLOT_BYTES,
-  INODE_BYTES,
-  NID_UNIT_BYTES,
-  SUPERBLOCK_BYTES,
-  SUPERBLOCK_OFFSET,
-} from "./format.ts";
+import { alignUp, BLOCK_BYTES, CHUNK_INDEX_BYTES, FIRST_INODE_OFFSET, INODE_BYTES, NID_UNIT_BYTES } from "./format.ts";
 import type { Inode } from "./inode.ts";
 import { xattrBytes } from "./xattrs.ts";
 
@@ -39,7 +30,7 @@ export const INODES_A_TURN = 4096;
 /** Gives every inode below `root` its number, its link count and its place. Breadth first, so that neighbours are near. */
 export async function plan(root: Inode): Promise<Plan> {
   const placements: Placement[] = [];
-  let cursor = SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES + DEVICE_SLOT_BYTES;
+  let cursor = FIRST_INODE_OFFSET;
   for (const { inode, parent } of collect(root)) {
     const placed = place(inode, parent, cursor);
     inode.nid = placed.offset / NID_UNIT_BYTES;

@@ -9,9 +9,9 @@ import { fsck, mounted, snapshot } from "../test-support/inspect.ts";
 import { makeNastyTree } from "../test-support/nasty-tree.ts";
 import { crc32c } from "./crc32c.ts";
 import { Inode } from "./inode.ts";
-import { metadataImage } from "./writer.ts";
+import { type DataDevice, draftImage } from "./writer.ts";
 
-const DATA = { blocks: 1, sha256: "0".repeat(64) };
+const DATA = { blocks: 1, tag: "0".repeat(64) };
 
 describe("an EROFS image", () => {
   test("shows every inode of a nasty tree to the kernel as it was, and passes fsck", async () => {
@@ -21,11 +21,11 @@ describe("an EROFS image", () => {
     const { layers } = await importDirectory(source.path, { store: made.store });
     const digest = layers[0];
     assert.ok(digest !== undefined);
-    using layer = mounted(made.store, digest);
+    using layer = await mounted(made.store, digest);
     const [expected, found] = [snapshot(source.path), snapshot(layer.path)];
     for (const [path, line] of expected) assert.equal(found.get(path), line, JSON.stringify(path));
     assert.equal(found.size, expected.size);
-    fsck(made.store, digest);
+    await fsck(made.store, digest);
   });
 
   test("is readable through loop devices too", async () => {
@@ -35,7 +35,7 @@ describe("an EROFS image", () => {
     const { layers } = await importDirectory(source.path, { store: made.store });
     const digest = layers[0];
     assert.ok(digest !== undefined);
-    using layer = mounted(made.store, digest, "loop");
+    using layer = await mounted(made.store, digest, "loop");
     assert.equal(readFileSync(join(layer.path, "file"), "utf8"), "through a loop device");
   });
 
@@ -56,16 +56,13 @@ describe("an EROFS image", () => {
     const names = Array.from({ length: 500 }, (_, index) => `name-${index}`);
     const forwards = new Map(names.map((name, index) => [name, leaf(index)]));
     const backwards = new Map([...names.entries()].reverse().map(([index, name]) => [name, leaf(index)]));
-    const [first, second] = [
-      await metadataImage(directory(forwards), DATA),
-      await metadataImage(directory(backwards), DATA),
-    ];
+    const [first, second] = [await imageOf(directory(forwards)), await imageOf(directory(backwards))];
     assert.deepEqual(first, second);
   });
 
   test("has another UUID when the data differs: overlays tell layers apart by it", async () => {
-    const uuid = async (sha256: string): Promise<string> =>
-      (await metadataImage(directory(new Map()), { ...DATA, sha256 })).toString("hex", 1024 + 48, 1024 + 64);
+    const uuid = async (tag: string): Promise<string> =>
+      (await imageOf(directory(new Map()), { ...DATA, tag })).toString("hex", 1024 + 48, 1024 + 64);
     assert.notEqual(await uuid("a".repeat(64)), await uuid("b".repeat(64)));
   });
 });
@@ -87,10 +84,15 @@ function directory(children: Map<string, Inode>): Inode {
   return new Inode(attributes(0), { type: "directory", children });
 }
 
+async function imageOf(root: Inode, data: DataDevice = DATA): Promise<Buffer> {
+  return (await draftImage(root)).finish([data], [0, 1]);
+}
+
 async function mountedTree(path: string, root: Inode): Promise<{ readonly path: string } & Disposable> {
-  const files = { metadata: join(path, "metadata"), data: join(path, "data"), target: join(path, "target") };
-  writeFileSync(files.metadata, await metadataImage(root, DATA));
-  writeFileSync(files.data, Buffer.alloc(4096));
+  const data = join(path, "data");
+  const files = { metadata: join(path, "metadata"), devices: [data], target: join(path, "target") };
+  writeFileSync(files.metadata, await imageOf(root));
+  writeFileSync(data, Buffer.alloc(4096));
   mkdirSync(files.target);
   mountErofs(files);
   return { path: files.target, [Symbol.dispose]: () => unmountErofs(files.target) };

@@ -1,25 +1,30 @@
 import { setImmediate } from "node:timers/promises";
 import { SandboxError } from "#core/errors.ts";
-import { sha256Hex } from "../digest.ts";
+import { sha256, sha256Hex } from "../digest.ts";
 import { crc32c } from "./crc32c.ts";
 import { listing, offsetOf, splitBlocks, writeDirectoryBlock } from "./directory.ts";
 import {
   alignUp,
   BLOCK_BITS,
   BLOCK_BYTES,
+  blockOf,
   CHUNK_BITS,
   CHUNK_FORMAT_INDEXES,
   CHUNK_INDEX_BYTES,
   DEVICE_SLOT_BYTES,
+  deviceOf,
   FEATURE_COMPAT_CHECKSUM,
   FEATURE_INCOMPAT_CHUNKED_FILE,
   FEATURE_INCOMPAT_DEVICE_TABLE,
+  FIRST_INODE_OFFSET,
   HOLE,
   INODE_BYTES,
   LAYOUT_CHUNKED,
   LAYOUT_INLINE,
   LAYOUT_PLAIN,
   MAGIC,
+  MAX_DEVICES,
+  NID_UNIT_BYTES,
   SUPERBLOCK_BYTES,
   SUPERBLOCK_OFFSET,
   XATTR_HEADER_BYTES,
@@ -28,24 +33,63 @@ import { type Inode, modeBits } from "./inode.ts";
 import { INODES_A_TURN, type Placement, plan } from "./plan.ts";
 import { writeXattrs, xattrBytes } from "./xattrs.ts";
 
-/** The data device as the metadata names it. */
+/** A data device as the metadata names it. */
 export interface DataDevice {
   readonly blocks: number;
   /** 64 hex digits: ties the metadata to exactly this data. */
-  readonly sha256: string;
+  readonly tag: string;
 }
 
 /** More than this is no tree anyone runs, and would have to be held in memory. */
 const MAX_METADATA_BYTES = 2 ** 30;
 
 const INODE_IS_EXTENDED = 1;
-const FIRST_EXTRA_DEVICE = 1;
+/** What stands for the digest of a chunk that is all zeros. */
+const NO_DIGEST = "-";
+
+/** An image that is whole but for where its data lies. */
+class ImageDraft {
+  readonly #image: Buffer;
+  readonly #placements: readonly Placement[];
+
+  constructor(image: Buffer, placements: readonly Placement[]) {
+    this.#image = image;
+    this.#placements = placements;
+  }
+
+  /** Names the tree and its data, wherever that lies. `digestAt` gives the digest of the chunk at an address. */
+  contentDigest(digestAt: (address: number) => string): string {
+    const running = sha256();
+    running.update(this.#image);
+    for (const { inode } of this.#placements) {
+      if (inode.content.type !== "file") continue;
+      const digests = inode.content.chunks.map((address) => (address === HOLE ? NO_DIGEST : digestAt(address)));
+      running.update(Buffer.from(digests.join("\n"), "latin1"));
+    }
+    return running.hex();
+  }
+
+  /**
+   * The image, for which the draft gives its memory away: only once. The tree's addresses name devices by other numbers than
+   * the image does: `numbers[device]` counts from 1 in the order of `devices`.
+   */
+  finish(devices: readonly DataDevice[], numbers: readonly number[]): Buffer {
+    if (devices.length > MAX_DEVICES) throw new Error("an image names more devices than there is room for");
+    for (const { inode } of this.#placements) {
+      if (inode.content.type !== "file" || inode.content.size === 0) continue;
+      const tail = offsetOf(inode) + INODE_BYTES + xattrBytes(inode.attributes.xattrs);
+      writeChunkTable(this.#image, tail, inode.content.chunks, numbers);
+    }
+    for (const [index, device] of devices.entries()) writeDeviceSlot(this.#image, index, device);
+    writeSuperblock(this.#image, this.#placements.length, devices.length);
+    return this.#image;
+  }
+}
 
 /**
- * The metadata image of the tree below `root`: a function of its arguments alone, byte for byte. `TooLarge` above
- * `MAX_METADATA_BYTES`.
+ * The metadata image of the tree below `root`, a function of it alone, byte for byte. `TooLarge` above `MAX_METADATA_BYTES`.
  */
-export async function metadataImage(root: Inode, data: DataDevice): Promise<Buffer> {
+export async function draftImage(root: Inode): Promise<ImageDraft> {
   const { placements, blocks } = await plan(root);
   if (blocks * BLOCK_BYTES > MAX_METADATA_BYTES) {
     throw new SandboxError("TooLarge", `the tree needs more than ${MAX_METADATA_BYTES} bytes of metadata`);
@@ -55,9 +99,7 @@ export async function metadataImage(root: Inode, data: DataDevice): Promise<Buff
     writeInode(image, placement, index + 1);
     if (index % INODES_A_TURN === 0) await setImmediate();
   }
-  writeDeviceSlot(image, data);
-  writeSuperblock(image, offsetOf(root), placements.length);
-  return image;
+  return new ImageDraft(image, placements);
 }
 
 function writeInode(image: Buffer, placement: Placement, number: number): void {
@@ -98,18 +140,17 @@ function unionOf({ inode, blockAddress }: Placement): number {
 
 function writeContent(image: Buffer, placement: Placement, tail: number): void {
   const { content } = placement.inode;
-  if (content.type === "file" && content.size > 0) writeChunkTable(image, tail, content.chunks);
   if (content.type === "symlink") {
     image.write(content.target, placement.inline ? tail : placement.blockAddress * BLOCK_BYTES, "latin1");
   }
   if (content.type === "directory") writeDirectory(image, placement, tail);
 }
 
-function writeChunkTable(image: Buffer, end: number, chunks: readonly number[]): void {
+function writeChunkTable(image: Buffer, end: number, chunks: readonly number[], numbers: readonly number[]): void {
   let cursor = alignUp(end, CHUNK_INDEX_BYTES);
   for (const address of chunks) {
-    image.writeUInt16LE(address === HOLE ? 0 : FIRST_EXTRA_DEVICE, cursor + 2);
-    image.writeUInt32LE(address, cursor + 4);
+    image.writeUInt16LE(address === HOLE ? 0 : (numbers[deviceOf(address)] ?? 0), cursor + 2);
+    image.writeUInt32LE(blockOf(address), cursor + 4);
     cursor += CHUNK_INDEX_BYTES;
   }
 }
@@ -126,22 +167,23 @@ function writeDirectory(image: Buffer, placement: Placement, tail: number): void
   }
 }
 
-function writeDeviceSlot(image: Buffer, data: DataDevice): void {
-  const offset = SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES;
-  image.write(data.sha256, offset, "latin1");
-  image.writeUInt32LE(data.blocks, offset + 64);
+function writeDeviceSlot(image: Buffer, index: number, { tag, blocks }: DataDevice): void {
+  const offset = SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES + index * DEVICE_SLOT_BYTES;
+  image.write(tag, offset, "latin1");
+  image.writeUInt32LE(blocks, offset + 64);
 }
 
-function writeSuperblock(image: Buffer, rootOffset: number, inodes: number): void {
+function writeSuperblock(image: Buffer, inodes: number, devices: number): void {
   const at = SUPERBLOCK_OFFSET;
+  const deviceTable = devices === 0 ? 0 : FEATURE_INCOMPAT_DEVICE_TABLE;
   image.writeUInt32LE(MAGIC, at);
   image.writeUInt32LE(FEATURE_COMPAT_CHECKSUM, at + 8);
   image.writeUInt8(BLOCK_BITS, at + 12);
-  image.writeUInt16LE(rootOffset / 32, at + 14);
+  image.writeUInt16LE(FIRST_INODE_OFFSET / NID_UNIT_BYTES, at + 14);
   image.writeBigUInt64LE(BigInt(inodes), at + 16);
   image.writeUInt32LE(image.length / BLOCK_BYTES, at + 36);
-  image.writeUInt32LE(FEATURE_INCOMPAT_CHUNKED_FILE | FEATURE_INCOMPAT_DEVICE_TABLE, at + 80);
-  image.writeUInt16LE(1, at + 86);
+  image.writeUInt32LE(FEATURE_INCOMPAT_CHUNKED_FILE | deviceTable, at + 80);
+  image.writeUInt16LE(devices, at + 86);
   image.writeUInt16LE((SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES) / DEVICE_SLOT_BYTES, at + 88);
   // Overlayfs tells lower file systems apart by their UUID: derived from everything else, it differs exactly when they do.
   image.write(sha256Hex(image).slice(0, 32), at + 48, "hex");

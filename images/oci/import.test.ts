@@ -25,7 +25,8 @@ function importOci(store: LayerStore, bytes: Buffer, reference?: string): Promis
 /** The merged tree of an artifact, as an overlay shows it. */
 async function merged(store: LayerStore, { layers }: ImportedArtifact, visit: (path: string) => void): Promise<void> {
   using stack = new DisposableStack();
-  const lower = layers.map((digest) => stack.use(mounted(store, digest)).path);
+  const lower: string[] = [];
+  for (const digest of layers) lower.push(stack.use(await mounted(store, digest)).path);
   const target = stack.use(temporaryDirectory()).path;
   const empty = stack.use(temporaryDirectory()).path;
   mount("overlay", target, "overlay", 0, `lowerdir=${[...lower.reverse(), empty].join(":")}`);
@@ -133,7 +134,7 @@ describe("importing an OCI image", () => {
     ]);
     const byName = ociArchive([image("one", { reference: "one" }), image("two", { reference: "two" })]);
     const body = async (imported: ImportedArtifact): Promise<string> => {
-      using layer = mounted(made.store, imported.layers[0] ?? assert.fail("no layer"));
+      using layer = await mounted(made.store, imported.layers[0] ?? assert.fail("no layer"));
       return readFileSync(join(layer.path, "f"), "utf8");
     };
     assert.equal(await body(await importOci(made.store, byPlatform)), "ours");

@@ -1,9 +1,9 @@
 import type { ImageConfig, LayerDigest } from "#core/sandbox.ts";
 import { badInput } from "#core/tar/entry.ts";
 import { interruptible } from "../archive/source.ts";
+import { typedStorageErrors } from "../durable.ts";
 import type { BuildLayerOptions } from "../layer.ts";
 import { checkStack, withoutRepeats } from "../stack.ts";
-import { typedStorageErrors } from "../store.ts";
 import { tarLayer } from "../tar-layer.ts";
 import type { LayerTree } from "../tree.ts";
 import type { ImageFiles } from "./files.ts";

@@ -29,8 +29,8 @@ describe("importing a git revision", () => {
     await using own = await serveOverGit(root.path);
     const head = await fetchTree(made.store, { url: `${http.url}/project/.git` });
     assert.equal(head.provenance, `git ${http.url}/project/.git ${commits[1]}`);
-    using layer = mounted(made.store, head.layers[0] ?? assert.fail("no layer"));
-    fsck(made.store, head.layers[0] ?? assert.fail("no layer"));
+    using layer = await mounted(made.store, head.layers[0] ?? assert.fail("no layer"));
+    await fsck(made.store, head.layers[0] ?? assert.fail("no layer"));
     assert.deepEqual(readdirSync(layer.path).sort(), [".gitattributes", "link", "src", "stamp", "tool"]);
     assert.equal(readFileSync(join(layer.path, "src/file"), "utf8"), "two\n");
     assert.equal(readFileSync(join(layer.path, "stamp"), "utf8"), `${commits[1]}\n`);

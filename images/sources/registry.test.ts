@@ -69,7 +69,7 @@ describe("importing from a registry", () => {
     const others = [image("s390x", { architecture: "s390x" }), image("riscv64", { architecture: "riscv64" })];
     await using several = await startHostileRegistry(index([...others, ours]));
     const imported = await fetchImage(made.store, { image: `${several.host}/x` });
-    using layer = mounted(made.store, imported.layers[0] ?? assert.fail("no layer"));
+    using layer = await mounted(made.store, imported.layers[0] ?? assert.fail("no layer"));
     assert.equal(readFileSync(join(layer.path, "f"), "utf8"), "ours");
     await using none = await startHostileRegistry(index(others));
     await assert.rejects(fetchImage(made.store, { image: `${none.host}/x` }), {

@@ -16,7 +16,14 @@ export function temporaryDirectory(): { readonly path: string } & Disposable {
 export async function temporaryStore(): Promise<{ readonly store: LayerStore; readonly path: string } & Disposable> {
   const directory = temporaryDirectory();
   const store = await openLayerStore(join(directory.path, "store"));
-  return { store, path: directory.path, [Symbol.dispose]: () => directory[Symbol.dispose]() };
+  return {
+    store,
+    path: directory.path,
+    [Symbol.dispose]() {
+      store[Symbol.dispose]();
+      directory[Symbol.dispose]();
+    },
+  };
 }
 
 /** Bytes as a stream of small pieces, so that every border inside an archive falls somewhere. */

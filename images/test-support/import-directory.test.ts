@@ -18,7 +18,7 @@ describe("importing a directory", () => {
       kind: "InvalidArgument",
     });
     const { layers } = await importDirectory(join(source.path, "real"), { store: made.store });
-    using layer = mounted(made.store, layers[0] ?? assert.fail("no layer"));
+    using layer = await mounted(made.store, layers[0] ?? assert.fail("no layer"));
     assert.equal(run("readlink", join(layer.path, "etc")), "/etc\n");
   });
 
@@ -41,7 +41,7 @@ describe("importing a directory", () => {
     try {
       await assert.rejects(importDirectory(source.path, { store: made.store }), { message: /belongs to 70000/ });
       const { layers } = await importDirectory(source.path, { store: made.store, ownedByRoot: true });
-      using layer = mounted(made.store, layers[0] ?? assert.fail("no layer"));
+      using layer = await mounted(made.store, layers[0] ?? assert.fail("no layer"));
       assert.equal(run("ls", layer.path), "f\n");
       assert.equal(statSync(join(layer.path, "f")).uid, 0);
     } finally {

@@ -39,13 +39,13 @@ export function snapshot(directory: string, options: { readonly withOwners?: boo
 }
 
 /** Mounts a layer for the time of a test. */
-export function mounted(
+export async function mounted(
   store: LayerStore,
   digest: LayerDigest,
   mode: "files-first" | "loop" = "files-first",
-): { readonly path: string } & Disposable {
+): Promise<{ readonly path: string } & Disposable> {
   const directory = temporaryDirectory();
-  mountErofs({ ...store.paths(digest), target: directory.path }, mode);
+  mountErofs({ ...(await store.paths(digest)), target: directory.path }, mode);
   return {
     path: directory.path,
     [Symbol.dispose]() {
@@ -56,7 +56,7 @@ export function mounted(
 }
 
 /** The independent checker's verdict: throws with its output when it finds a fault. */
-export function fsck(store: LayerStore, digest: LayerDigest): void {
-  const { metadata, data } = store.paths(digest);
-  run("fsck.erofs", `--device=${data}`, metadata);
+export async function fsck(store: LayerStore, digest: LayerDigest): Promise<void> {
+  const { metadata, devices } = await store.paths(digest);
+  run("fsck.erofs", ...devices.map((path) => `--device=${path}`), metadata);
 }
