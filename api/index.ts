@@ -47,7 +47,7 @@ export {
   WatchView,
 } from "./files.ts";
 export { Health, WhoAmI } from "./identity.ts";
-export { NodeList, NodeView, ResourceCountView, ResourceList } from "./nodes.ts";
+export { NodeList, NodeView, ResourceCountView, ResourceList, StoreReply, StoreView } from "./nodes.ts";
 export type { Operation } from "./operation.ts";
 export { type BodyOf, OPERATIONS, type OperationName, type QueryOf } from "./operations.ts";
 export { ListenerList, ListenerView, PortTicket, PortTicketRequest, PortWaitQuery, PortWaitReply } from "./ports.ts";

@@ -1,6 +1,7 @@
 import { type Static, Type } from "typebox";
 import { RESOURCE_CLASSES } from "#core/backend.ts";
 import { BACKEND_KINDS } from "#core/sandbox.ts";
+import { ErrorBody } from "./errors.ts";
 import { closed, oneOf } from "./values.ts";
 
 const Amounts = closed({ cpus: Type.Number(), memoryMiB: Type.Number(), sandboxes: Type.Number() });
@@ -37,3 +38,11 @@ export type ResourceCountView = Static<typeof ResourceCountView>;
 /** Every class of resource of one node. */
 export const ResourceList = closed({ resources: Type.Array(ResourceCountView) });
 export type ResourceList = Static<typeof ResourceList>;
+
+/** The store that nodes share; `problem` is there when it cannot be used. */
+export const StoreView = closed({ name: Type.String(), problem: Type.Optional(ErrorBody.properties.error) });
+export type StoreView = Static<typeof StoreView>;
+
+/** No `store`: layers stay on the node that made them. */
+export const StoreReply = closed({ store: Type.Optional(StoreView) });
+export type StoreReply = Static<typeof StoreReply>;

@@ -27,7 +27,7 @@ import {
   WatchQuery,
 } from "./files.ts";
 import { Health, WhoAmI } from "./identity.ts";
-import { NodeList, ResourceList } from "./nodes.ts";
+import { NodeList, ResourceList, StoreReply } from "./nodes.ts";
 import { BASE, type Operation } from "./operation.ts";
 import { ListenerList, PortTicket, PortTicketRequest, PortWaitQuery, PortWaitReply } from "./ports.ts";
 import { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
@@ -310,6 +310,13 @@ export const OPERATIONS = {
     path: "/v1/nodes/{edge}/resources",
     summary: "What exists on a node against what should.",
     reply: ResourceList,
+  },
+  storeStatus: {
+    ...BASE,
+    method: "GET",
+    path: "/v1/store",
+    summary: "The store that nodes share, and whether it answers.",
+    reply: StoreReply,
   },
 } as const satisfies Record<string, Operation>;
 

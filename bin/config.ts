@@ -50,6 +50,16 @@ const loadNode = defineSettings(
       `${EDGE_DEFAULTS.outputBudgetBytes / MIB}MiB`,
       "Kept of the outputs of one sandbox, all its commands together; the oldest that have ended go first.",
     ),
+    store: text(
+      undefined,
+      "Store that nodes share: the path of a directory, or s3://BUCKET/PREFIX. None: layers stay here.",
+    ),
+    storeEndpoint: text(undefined, "URL of an S3 server other than Amazon's."),
+    storeRegion: text(undefined, "Region of the bucket; us-east-1 unless given."),
+    storeCredentials: path(
+      undefined,
+      "File of mode 600 with credentials for S3, as AWS tools have it; else AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+    ),
     registryAuthFile: path(
       undefined,
       "Credentials for registries, as podman login writes them, for every project's imports that bring none.",

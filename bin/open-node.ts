@@ -18,6 +18,7 @@ import { openArtifactMaker } from "./artifact-maker.ts";
 import type { NodeConfig } from "./config.ts";
 import { connectEdge } from "./connect-edge.ts";
 import { lockDataDir } from "./data-lock.ts";
+import { openNodeStore } from "./node-store.ts";
 import { tokenFile } from "./places.ts";
 import { provideToken } from "./token-file.ts";
 import { VERSION } from "./version.ts";
@@ -66,6 +67,8 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   const edge = await openEdge({ config: edgeConfig(config), backends: [backend], clock, log, availableMemoryMiB });
   opened.defer(() => edge.close({ keepSandboxes }));
   const node = opened.use(await connectEdge(edge, config.nodeApi, log));
+  const objects = openNodeStore(config, process.env);
+  if (objects !== undefined) opened.use(objects);
   const state = opened.use(new SqliteState(join(config.dataDir, "control.db")));
   const maker = opened.use(await openArtifactMaker({ store, mounts, registries: registrySettings(config) }, clock));
   const control = opened.use(
@@ -74,6 +77,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
       state,
       nodes: [{ edge: edgeId, node }],
       maker,
+      store: objects,
       log,
       clock,
     }),

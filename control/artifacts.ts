@@ -15,6 +15,14 @@ export interface ArtifactMaker {
   collect(keep: ReadonlySet<LayerDigest>): Promise<void>;
 }
 
+/** Where nodes share layers. */
+export interface SharedStore {
+  /** For people; free of secrets. */
+  readonly name: string;
+  /** Rejects when the store cannot be used. */
+  probe(signal: AbortSignal): Promise<void>;
+}
+
 /** An archive on its way in. */
 export interface ImportRequest {
   readonly kind: ArtifactKind;

@@ -5,7 +5,7 @@ import type { Node } from "#core/node.ts";
 import type { BackendKind } from "#core/sandbox.ts";
 import { Access } from "./access.ts";
 import { apiserver } from "./apiserver/server.ts";
-import { type ArtifactMaker, catalogueOf } from "./artifacts.ts";
+import { type ArtifactMaker, catalogueOf, type SharedStore } from "./artifacts.ts";
 import { Creator } from "./create.ts";
 import { Iam } from "./iam/iam.ts";
 import { IdempotencyKeys } from "./idempotency.ts";
@@ -22,6 +22,8 @@ export interface ControlOptions {
   /** The nodes known from the start; more may be added to `watcher`. */
   readonly nodes: readonly { readonly edge: EdgeId; readonly node: Node }[];
   readonly maker: ArtifactMaker;
+  /** That nodes share; undefined: none. */
+  readonly store?: SharedStore | undefined;
   readonly log: Log;
   readonly clock?: Clock;
 }
@@ -60,6 +62,7 @@ export async function openControl({
   state,
   nodes,
   maker,
+  store,
   log,
   clock = systemClock,
 }: ControlOptions): Promise<Control> {
@@ -72,7 +75,20 @@ export async function openControl({
   const access = new Access(watcher);
   const passes = new PortPasses(state, clock);
   const { version, portDomain } = config;
-  const app = apiserver({ access, catalogue, clock, creator, iam, log, maker, passes, portDomain, watcher, version });
+  const app = apiserver({
+    access,
+    catalogue,
+    clock,
+    creator,
+    iam,
+    log,
+    maker,
+    passes,
+    portDomain,
+    store,
+    watcher,
+    version,
+  });
   const rootToken = await iam.bootstrap();
   await Promise.all(nodes.map(({ edge, node }) => watcher.add(edge, node)));
   const sweeping = sweepAgainAndAgain([keys, passes], clock, log);

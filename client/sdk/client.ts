@@ -1,4 +1,4 @@
-import type { NodeView, ResourceCountView, WhoAmI } from "#api/index.ts";
+import type { NodeView, ResourceCountView, StoreReply, StoreView, WhoAmI } from "#api/index.ts";
 import { Artifacts } from "./artifacts.ts";
 import { Caller, type CallOptions, type TimeLimit } from "./caller.ts";
 import { DsecError } from "./errors.ts";
@@ -74,6 +74,11 @@ export class Nodes {
   async list(options: CallOptions = {}): Promise<readonly NodeView[]> {
     const call = { ...options, method: "GET", path: "/v1/nodes" } as const;
     return (await this.#caller.json<{ readonly nodes: readonly NodeView[] }>(call)).nodes;
+  }
+
+  /** The store that nodes share, and why it cannot be used, if so; undefined when there is none. */
+  async store(options: CallOptions = {}): Promise<StoreView | undefined> {
+    return (await this.#caller.json<StoreReply>({ ...options, method: "GET", path: "/v1/store" })).store;
   }
 
   /** What exists on a node against what should. */

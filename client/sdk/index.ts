@@ -16,6 +16,7 @@ export type {
   SandboxPatch,
   SandboxView,
   SessionView,
+  StoreView,
   TerminalSize,
   UsageView,
   WatchView,

@@ -4,7 +4,7 @@ import type { BodyOf, OPERATIONS, OperationName, QueryOf } from "#api/index.ts";
 import type { Clock } from "#core/clock.ts";
 import type { Catalogue } from "#images/catalogue.ts";
 import type { Access } from "../access.ts";
-import type { ArtifactMaker } from "../artifacts.ts";
+import type { ArtifactMaker, SharedStore } from "../artifacts.ts";
 import type { Creator } from "../create.ts";
 import type { Iam, Principal } from "../iam/iam.ts";
 import type { Log } from "../log.ts";
@@ -24,6 +24,7 @@ export interface Services {
   readonly passes: PortPasses;
   /** Below it are the hosts `{port}-{id}` of ports; undefined: they have none. */
   readonly portDomain: string | undefined;
+  readonly store: SharedStore | undefined;
   readonly watcher: Watcher;
   readonly version: string;
 }

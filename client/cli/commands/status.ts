@@ -1,11 +1,12 @@
+import type { StoreView } from "#sdk";
 import { type CliContext, print, table } from "../io.ts";
 
-/** The nodes, and what exists on each against what should. */
+/** The nodes, what exists on each against what should, and whether the store that they share answers. */
 export async function status(context: CliContext): Promise<number> {
   const client = await context.connect({ start: false });
-  const nodes = await client.nodes.list();
+  const [nodes, store] = await Promise.all([client.nodes.list(), client.nodes.store()]);
   const full = await Promise.all(
-    nodes.map(async (node) => ({ ...node, resources: await client.nodes.resources(node.edge) })),
+    nodes.map(async (node) => ({ ...node, resources: await client.nodes.resources(node.edge), store })),
   );
   print(context, full, () =>
     full
@@ -18,7 +19,12 @@ export async function status(context: CliContext): Promise<number> {
         ]);
         return `node ${node.edge}: ${node.sandboxes} sandboxes\n${table(["CLASS", "EXPECTED", "FOUND", "SURPLUS"], rows)}`;
       })
+      .concat(store === undefined ? [] : `store ${store.name}: ${answerOf(store)}\n`)
       .join("\n"),
   );
   return 0;
+}
+
+function answerOf({ problem }: StoreView): string {
+  return problem === undefined ? "answers" : `${problem.message}; ${problem.hint ?? problem.kind}`;
 }

@@ -1,13 +1,17 @@
 import { parseEdgeId } from "#core/ids.ts";
 import { authorize } from "../../iam/iam.ts";
+import { failureOf } from "../failure.ts";
 import type { Handlers, Services } from "../handler.ts";
 import { openApi } from "../openapi.ts";
 import { nodeView, resourceView } from "../views.ts";
 
-type Names = "health" | "openApi" | "whoAmI" | "listNodes" | "nodeResources";
+type Names = "health" | "openApi" | "whoAmI" | "listNodes" | "nodeResources" | "storeStatus";
+
+/** Whoever asks for the status waits no longer for a store than this. */
+const PROBE_MS = 5_000;
 
 /** The calls about the system itself. */
-export function systemHandlers({ version, watcher }: Services): Pick<Handlers, Names> {
+export function systemHandlers({ store, version, watcher }: Services): Pick<Handlers, Names> {
   const document = openApi(version);
   return {
     health: async () => ({ status: "ok", version }),
@@ -19,6 +23,14 @@ export function systemHandlers({ version, watcher }: Services): Pick<Handlers, N
       authorize(principal, "operate", principal.project);
       const node = watcher.node(parseEdgeId(params.edge ?? ""));
       return { resources: (await node.resources(signal)).map(resourceView) };
+    },
+
+    async storeStatus({ principal, scope: { signal } }) {
+      authorize(principal, "operate", principal.project);
+      if (store === undefined) return {};
+      const patience = AbortSignal.any([signal, AbortSignal.timeout(PROBE_MS)]);
+      const problem = await store.probe(patience).then(() => undefined, failureOf);
+      return { store: { name: store.name, ...(problem === undefined ? {} : { problem: problem.body.error }) } };
     },
   };
 }
