@@ -12,6 +12,8 @@ import { loadSandboxProfile } from "#host/apparmor/apparmor.ts";
 import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
 import { OomLog } from "#host/cgroup/oom-log.ts";
 import type { CradleRequest } from "#host/cradle/client.ts";
+import { readHardLimits } from "#host/cradle/rlimits.ts";
+import { checkIdRanges } from "#host/id-ranges.ts";
 import { networkOf, processIo } from "#host/sys/counters.ts";
 import { bootTicks, processStartTicks } from "#host/sys/process.ts";
 import { openView } from "#host/view/server.ts";
@@ -23,13 +25,11 @@ import { type Blank, Blanks } from "./blanks.ts";
 import { checkSpec, diskLimitBytes, type Enforcement, HELPER_PIDS, limitsOf } from "./check.ts";
 import type { ContainerConfig } from "./config.ts";
 import { type AgentProcess, type AgentRecord, agentOf, handleOf, isAlive } from "./handle.ts";
-import { checkIdRanges } from "./id-ranges.ts";
 import { FOOTPRINT, takeInventory } from "./inventory.ts";
 import { Launcher } from "./launcher.ts";
 import { explainRefusal } from "./probe.ts";
 import { openProcessors, type Processors, processorList } from "./processors.ts";
 import { blankRequest, launchRequest } from "./request.ts";
-import { readHardLimits } from "./rlimits.ts";
 import { RunDirs } from "./run-dirs.ts";
 
 /** What one node's containers are made of and where. */

@@ -1,8 +1,9 @@
 import { SandboxError } from "#core/errors.ts";
 import type { RlimitName, SandboxSpec } from "#core/sandbox.ts";
 import type { CgroupLimits, Cgroups } from "#host/cgroup/cgroups.ts";
+import { checkHostname } from "#host/cradle/names.ts";
+import { checkRlimits } from "#host/cradle/rlimits.ts";
 import type { Volume } from "#host/volume/volume.ts";
-import { checkRlimits } from "./rlimits.ts";
 
 const MIB = 1024 * 1024;
 
@@ -11,8 +12,6 @@ const LEAST_MEMORY_MIB = 6;
 
 /** The agent's helper that starts commands lives inside the sandbox's limits, and is none of its processes. */
 export const HELPER_PIDS = 1;
-
-const HOSTNAME = /^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,62}[a-zA-Z0-9])?$/;
 
 /** What a sandbox is checked against. */
 export interface Enforcement {
@@ -26,11 +25,7 @@ export function checkSpec(spec: SandboxSpec, { cgroups, volume, hardLimits }: En
   const { resources } = spec;
   if (spec.backend !== "container") throw new Error(`sandbox ${spec.id} is for the backend ${spec.backend}`);
   if (spec.layers.length === 0) throw new SandboxError("InvalidArgument", "a sandbox needs at least one layer");
-  if (!HOSTNAME.test(spec.hostname)) {
-    throw new SandboxError("InvalidArgument", `hostname ${JSON.stringify(spec.hostname)} is not one`, {
-      hint: "use up to 64 letters, digits, dots and dashes",
-    });
-  }
+  checkHostname(spec.hostname);
   if (!(resources.memoryMiB >= LEAST_MEMORY_MIB)) {
     throw new SandboxError("InvalidArgument", `memoryMiB ${resources.memoryMiB} is below ${LEAST_MEMORY_MIB}`);
   }

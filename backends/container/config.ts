@@ -1,11 +1,6 @@
 import { flag, integer, mebibytes } from "#core/setting-kinds.ts";
 import type { SettingsOf } from "#core/settings.ts";
-
-/** Ids of one sandbox: 0 to 65535 inside. */
-export const IDS_PER_SANDBOX = 65_536;
-
-/** The kernel's ids are 32 bits wide, but many programs take the upper half for negative numbers. */
-export const ID_LIMIT = 2 ** 31;
+import { ID_LIMIT, IDS_PER_SANDBOX } from "#host/id-ranges.ts";
 
 /** Each is kept by a worker of the launcher, which has 32. */
 const MAX_BLANKS = 24;

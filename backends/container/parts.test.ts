@@ -5,12 +5,11 @@ import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import fc from "fast-check";
 import { newSandboxId, parseEdgeId, type SandboxId } from "#core/ids.ts";
+import { checkRlimits, readHardLimits, rlimitArgs } from "#host/cradle/rlimits.ts";
+import { checkIdRanges, ID_LIMIT, IDS_PER_SANDBOX, uidBaseOf } from "#host/id-ranges.ts";
 import { processStartTicks } from "#host/sys/process.ts";
-import { ID_LIMIT, IDS_PER_SANDBOX } from "./config.ts";
 import { agentOf, handleOf, isAlive, parseRecord } from "./handle.ts";
-import { checkIdRanges, uidBaseOf } from "./id-ranges.ts";
 import { containerObstacles } from "./probe.ts";
-import { checkRlimits, readHardLimits, rlimitArgs } from "./rlimits.ts";
 import { RunDirs } from "./run-dirs.ts";
 
 const root = mkdtempSync(join(tmpdir(), "dsec-parts-"));

@@ -2,10 +2,11 @@ import type { Place } from "#core/backend.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { CgroupPlan } from "#host/cgroup/cgroups.ts";
 import type { BlankRequest, CradleRequest } from "#host/cradle/client.ts";
+import { hostsFile } from "#host/cradle/names.ts";
+import { rlimitArgs } from "#host/cradle/rlimits.ts";
+import { uidBaseOf } from "#host/id-ranges.ts";
 import type { Upper } from "#host/volume/volume.ts";
 import type { ContainerConfig } from "./config.ts";
-import { uidBaseOf } from "./id-ranges.ts";
-import { rlimitArgs } from "./rlimits.ts";
 
 const MIB = 1024 * 1024;
 
@@ -60,8 +61,4 @@ function processorArgs(processors: string | undefined): readonly string[] {
 
 function profileArgs(profile: string | undefined): readonly string[] {
   return profile === undefined ? [] : [`--apparmor=${profile}`];
-}
-
-function hostsFile(hostname: string): string {
-  return `127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t${hostname}\n`;
 }

@@ -68,8 +68,13 @@ const FIELD = {
   shmBytes: 15,
 } as const;
 
-/** A CREATE frame. Throws `InvalidArgument` for text with a NUL in it and `TooLarge` for more than a frame holds. */
+/** A CREATE frame. Throws as `createBody` does. */
 export function encodeCreate(tag: number, request: CradleRequest): Buffer {
+  return frame(MESSAGE.create, tag, createBody(request));
+}
+
+/** What a CREATE says. Throws `InvalidArgument` for text with a NUL in it and `TooLarge` for more than a frame holds. */
+export function createBody(request: CradleRequest): Buffer {
   const texts = (field: number, values: readonly string[]) => values.map((value) => text(field, value));
   const body = Buffer.concat([
     text(FIELD.id, request.id),
@@ -84,7 +89,7 @@ export function encodeCreate(tag: number, request: CradleRequest): Buffer {
     ...blankFields(request),
   ]);
   if (body.length > MAX_BODY_BYTES) throw tooLarge(body.length);
-  return frame(MESSAGE.create, tag, body);
+  return body;
 }
 
 /** A BLANK frame. Throws as `encodeCreate` does. */

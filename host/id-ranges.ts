@@ -1,7 +1,12 @@
 import { readFileSync } from "node:fs";
 import type { Place } from "#core/backend.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
-import { ID_LIMIT, IDS_PER_SANDBOX } from "./config.ts";
+
+/** Ids of one sandbox: 0 to 65535 inside. */
+export const IDS_PER_SANDBOX = 65_536;
+
+/** The kernel's ids are 32 bits wide, but many programs take the upper half for negative numbers. */
+export const ID_LIMIT = 2 ** 31;
 
 /**
  * From one range to the next. The kernel hashes users by the low bits of their id: ranges that all start at multiples of 65,536
