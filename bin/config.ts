@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { CONTAINER_SETTINGS } from "#backends/container/config.ts";
+import { MICROVM_SETTINGS } from "#backends/microvm/config.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { choice, domain, integer, mebibytes, path, text } from "#core/setting-kinds.ts";
 import { defineSettings, type SettingsOf } from "#core/settings.ts";
@@ -66,6 +67,7 @@ const loadNode = defineSettings(
     ),
     registriesFile: path(undefined, "Mirrors of registries, instead of /etc/containers/registries.conf."),
     ...CONTAINER_SETTINGS,
+    ...MICROVM_SETTINGS,
     logLevel: text("info", "fatal, error, warn, info, debug or trace."),
   },
   { foreignEnv: CLIENT_ENV },

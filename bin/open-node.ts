@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { pino } from "pino";
 import { openContainerBackend } from "#backends/container/backend.ts";
+import { openMicrovmBackend } from "#backends/microvm/backend.ts";
 import { type ControlConfig, openControl, SqliteState } from "#control/index.ts";
 import { systemClock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
@@ -47,24 +48,24 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   opened.defer(() => {
     if (!keepSandboxes) mounts.unmountAll();
   });
-  const backend = opened.use(
-    await openContainerBackend({
-      edge: edgeId,
-      dataDir: config.dataDir,
-      runDir: config.runDir,
-      binaries: {
-        cradle: built("dsec-cradle"),
-        agent: built("dsec-agent"),
-        view: built("dsec-view"),
-        shell: SESSION_SHELL,
-      },
-      store,
-      mounts,
-      config,
-      log: (line) => log.info({}, line),
-    }),
-  );
-  const edge = await openEdge({ config: edgeConfig(config), backends: [backend], clock, log, availableMemoryMiB });
+  const parts = {
+    edge: edgeId,
+    dataDir: config.dataDir,
+    runDir: config.runDir,
+    binaries: {
+      cradle: built("dsec-cradle"),
+      agent: built("dsec-agent"),
+      view: built("dsec-view"),
+      shell: SESSION_SHELL,
+    },
+    store,
+    config,
+    log: (line: string) => log.info({}, line),
+  };
+  const containers = opened.use(await openContainerBackend({ ...parts, mounts }));
+  const machines = opened.use(openMicrovmBackend({ ...parts, guestDir: built("guest"), firstUid: config.firstUid }));
+  const backends = [containers, machines];
+  const edge = await openEdge({ config: edgeConfig(config), backends, clock, log, availableMemoryMiB });
   opened.defer(() => edge.close({ keepSandboxes }));
   const node = opened.use(await connectEdge(edge, config.nodeApi, log));
   const objects = openNodeStore(config, process.env);

@@ -8,8 +8,12 @@ import { SandboxError } from "#core/errors.ts";
 /** Longer than the slowest file: a test that hangs must not hold the others' verdict for ever. */
 const FILE_TIMEOUT_MS = 15 * 60_000;
 
-/** Tests that boot machines of their own, in which other tests run: run only when they are named, and given more time. */
-const SLOW = { folder: "tests/host-vm/", word: "host-vm", timeoutMs: 120 * 60_000 };
+/** Tests that boot machines, which most hosts have to emulate: run only when they are named, and given more time. */
+const SLOW = [
+  { paths: ["tests/host-vm/"], word: "host-vm" },
+  { paths: ["tests/contract/microvm/", "backends/microvm/backend.test.ts"], word: "microvm" },
+];
+const SLOW_TIMEOUT_MS = 120 * 60_000;
 
 /**
  * Runs the tests of the tree and ends with node's totals. Words pick the files whose path has one of them:
@@ -24,27 +28,30 @@ export async function runTests(words: readonly string[]): Promise<number> {
     cwd: root,
     // Files start processes and mounts of their own: more at once than cores only makes their time limits lie.
     concurrency: Math.max(1, Math.min(availableParallelism(), 4)),
-    timeout: files.some(isSlow) ? SLOW.timeoutMs : FILE_TIMEOUT_MS,
+    timeout: files.some((path) => slowWord(path) !== undefined) ? SLOW_TIMEOUT_MS : FILE_TIMEOUT_MS,
   });
   stream.on("test:summary", ({ file, counts }) => {
     // Without a file it sums up all of them; what was cancelled has not passed.
     if (file === undefined) failed = counts.tests - counts.passed - counts.skipped - counts.todo;
   });
   for await (const text of stream.compose(new spec())) process.stdout.write(text);
-  if (words.length === 0) process.stdout.write(`left out: ${SLOW.folder}, run by ./dsec test ${SLOW.word}\n`);
+  for (const { paths, word } of words.length === 0 ? SLOW : []) {
+    process.stdout.write(`left out: ${paths.join(" and ")}, run by ./dsec test ${word}\n`);
+  }
   return failed === 0 ? 0 : 1;
 }
 
-function isSlow(path: string): boolean {
-  return path.startsWith(SLOW.folder);
+/** The word that a slow test is asked for by; `undefined` for others. */
+function slowWord(path: string): string | undefined {
+  return SLOW.find(({ paths }) => paths.some((slow) => path.startsWith(slow)))?.word;
 }
 
 /** Test files below `root` by path, slow black-box suites last so that quick failures show first. */
 export function testFiles(root: string, words: readonly string[]): readonly string[] {
   const exclude = (path: string) => /(^|\/)(node_modules|\.build|\.git)(\/|$)/.test(path);
-  const isAskedFor = words.some((word) => word.includes(SLOW.word));
+  const isAskedFor = (slow: string | undefined) => slow === undefined || words.some((word) => word.includes(slow));
   const all = globSync("**/*.test.ts", { cwd: root, exclude }).filter(
-    (path) => !exclude(path) && (isAskedFor || !isSlow(path)),
+    (path) => !exclude(path) && isAskedFor(slowWord(path)),
   );
   const picked = words.length === 0 ? all : all.filter((path) => words.some((word) => path.includes(word)));
   if (picked.length === 0) {

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "blank.h"
+#include "machine.h"
 #include "options.h"
 
 #define LISTENER 3
@@ -311,6 +312,7 @@ static void prepare(struct agent *a) {
 }
 
 int main(int argc, char **argv) {
+	if (argc == 2 && strcmp(argv[1], "--machine") == 0 && getpid() == 1) machine_main();
 	if (options_parse(argc, argv, &agent.options) != 0) {
 		static const char usage[] = "usage: dsec-agent [--blank] [--shell=DESCRIPTOR] [--cgroups=N] [--processors=LIST] [--apparmor=PROFILE] "
 					    "[--rlimit=NAME:SOFT:HARD]...\n";

@@ -40,7 +40,10 @@ export function findProcesses({ edge, folder }: Marks): readonly number[] {
     .filter((pid) => {
       if (Number(pid) === process.pid || hasDied(pid)) return false;
       const cgroups = readIfThere(`/proc/${pid}/cgroup`);
-      return cgroups.includes(`/dsec/${edge}/`) || readIfThere(`/proc/${pid}/environ`).includes(folder);
+      return (
+        [edge, `${edge}-vm`].some((name) => cgroups.includes(`/dsec/${name}/`)) ||
+        readIfThere(`/proc/${pid}/environ`).includes(folder)
+      );
     })
     .map(Number);
 }
@@ -55,7 +58,7 @@ export function findCgroups({ edge }: Marks): readonly string[] {
   const root = "/sys/fs/cgroup";
   const hierarchies = readdirSync(root, { withFileTypes: true }).filter((entry) => entry.isDirectory());
   return ["", ...hierarchies.map(({ name }) => name)]
-    .map((name) => join(root, name, "dsec", edge))
+    .flatMap((name) => [edge, `${edge}-vm`].map((node) => join(root, name, "dsec", node)))
     .flatMap((folder) => listIfThere(folder));
 }
 

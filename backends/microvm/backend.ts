@@ -1,0 +1,285 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import type { Backend, Handle, Inventory, Place } from "#core/backend.ts";
+import { SandboxError } from "#core/errors.ts";
+import type { GuestLink } from "#core/guest.ts";
+import type { EdgeId, SandboxId } from "#core/ids.ts";
+import type { LayerDigest, SandboxSpec } from "#core/sandbox.ts";
+import type { Usage } from "#core/usage.ts";
+import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
+import { makeCgroups } from "#host/cgroup/make.ts";
+import { uidBaseOf } from "#host/id-ranges.ts";
+import { type GuestImage, type GuestPrograms, guestImage } from "#host/vmm/guest/image.ts";
+import { isAlive, openQemu } from "#host/vmm/qemu/qemu.ts";
+import type { Accelerator, MachineProcess, Vmm } from "#host/vmm/vmm.ts";
+import { openVolume, type Volume } from "#host/volume/volume.ts";
+import type { LayerStore } from "#images/store.ts";
+import { checkSpec, HELPER_PIDS, monitorLimits } from "./check.ts";
+import type { MicrovmConfig } from "./config.ts";
+import { makeDisk } from "./disk.ts";
+import { planDisks } from "./disks.ts";
+import { handleOf, processOf } from "./handle.ts";
+import { FOOTPRINT, takeInventory } from "./inventory.ts";
+import { adoptGuest, type Guest, startGuest } from "./live.ts";
+import { chooseAccelerator } from "./probe.ts";
+import { RunDirs } from "./run-dirs.ts";
+import { machineMemoryMiB, processorsOf } from "./sizes.ts";
+
+/** What one node's machines are made of and where. */
+export interface MicrovmOptions {
+  readonly edge: EdgeId;
+  readonly dataDir: string;
+  readonly runDir: string;
+  readonly binaries: GuestPrograms;
+  /** Keeps what machines boot: the kernel that was fetched, and what is made of it. Nodes may share it. */
+  readonly guestDir: string;
+  readonly store: Pick<LayerStore, "has" | "check" | "paths">;
+  /** As containers have it: a machine's process takes the first id of its sandbox's range. */
+  readonly firstUid: number;
+  readonly config: MicrovmConfig;
+  /** Gets what people should know: a line without its end. */
+  readonly log: (line: string) => void;
+}
+
+/**
+ * Machines: a monitor each, with a disk of its own and the layers of its environment. Opens what it needs when the first is asked for, so
+ * that a node without machines has nothing of them. Disposing leaves sandboxes alive.
+ */
+export function openMicrovmBackend(options: MicrovmOptions): Backend {
+  return new MicrovmBackend(options);
+}
+
+/** What machines that exist need: limits and disks. */
+interface Ground extends AsyncDisposable {
+  readonly runDirs: RunDirs;
+  readonly cgroups: Cgroups;
+  readonly volume: Volume;
+}
+
+/** What new machines need. */
+interface Factory {
+  readonly vmm: Vmm;
+  readonly image: GuestImage;
+  readonly accelerator: Accelerator;
+}
+
+class MicrovmBackend implements Backend {
+  readonly kind = "microvm";
+  readonly footprint = FOOTPRINT;
+  readonly foresight = 0;
+  readonly #options: MicrovmOptions;
+  readonly #guests = new Map<SandboxId, Guest>();
+  #groundOpened: Promise<Ground> | undefined;
+  #factoryOpened: Promise<Factory> | undefined;
+
+  constructor(options: MicrovmOptions) {
+    this.#options = options;
+  }
+
+  expect(): void {}
+
+  async check(spec: SandboxSpec): Promise<void> {
+    await openQemu();
+    checkSpec(spec, (await this.#ground()).cgroups);
+    for (const digest of spec.layers) {
+      if (await this.#options.store.has(digest)) continue;
+      throw new SandboxError("NotFound", `this node has no layer ${digest}`, { details: { layer: digest } });
+    }
+  }
+
+  async create(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
+    signal.throwIfAborted();
+    const ground = await this.#ground();
+    checkSpec(spec, ground.cgroups);
+    if (!ground.runDirs.make(spec.id)) {
+      const earlier = await this.#earlier(spec.id, ground);
+      if (earlier !== undefined) return earlier;
+    }
+    try {
+      const guest = await this.#boot(spec, place, signal);
+      signal.throwIfAborted();
+      return handleOf(spec.id, guest.machine.process);
+    } catch (error) {
+      await this.destroy(spec.id);
+      signal.throwIfAborted();
+      throw error;
+    }
+  }
+
+  async connect(handle: Handle, signal: AbortSignal): Promise<GuestLink> {
+    const process = processOf(handle);
+    if (process === undefined || !isAlive(process)) throw lost(handle.id);
+    try {
+      return await (await this.#guest(handle.id, process, signal)).connect(signal);
+    } catch (error) {
+      if (isAlive(process) || signal.aborted) throw error;
+      throw lost(handle.id, error);
+    }
+  }
+
+  async recover(handle: Handle): Promise<Handle | undefined> {
+    const process = processOf(handle);
+    return process !== undefined && isAlive(process) ? handle : undefined;
+  }
+
+  async kill(id: SandboxId): Promise<void> {
+    if (!this.#hasTraces()) return;
+    const { cgroups } = await this.#ground();
+    const guest = this.#guests.get(id);
+    this.#guests.delete(id);
+    await guest?.end();
+    await cgroups.kill(id);
+    await cgroups.remove(id);
+  }
+
+  async destroy(id: SandboxId): Promise<void> {
+    if (!this.#hasTraces()) return;
+    const { volume, runDirs } = await this.#ground();
+    await this.kill(id);
+    await volume.removeUpper(id);
+    // Last: while it is there, the sandbox can be found.
+    runDirs.remove(id);
+  }
+
+  async usage(handle: Handle): Promise<Usage> {
+    const { cgroups } = await this.#ground();
+    const counted = cgroups.usage(handle.id);
+    const inside = await this.#guests.get(handle.id)?.usage();
+    return {
+      cpu: counted.cpu,
+      memory: { bytes: inside?.memoryBytes ?? 0, peakBytes: inside?.peakBytes ?? 0, swapBytes: 0 },
+      oomKills: inside?.oomKills ?? 0,
+      oomVictims: [],
+      pids: Math.max(0, (inside?.pids ?? 0) - HELPER_PIDS),
+      diskBytes: inside?.diskBytes,
+      io: undefined,
+      network: undefined,
+    };
+  }
+
+  async inventory(): Promise<Inventory> {
+    return takeInventory(this.#hasTraces() ? await this.#ground() : undefined);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const guest of this.#guests.values()) guest.leave();
+    this.#guests.clear();
+    const ground = this.#groundOpened;
+    this.#groundOpened = undefined;
+    await (await ground?.catch(() => undefined))?.[Symbol.asyncDispose]();
+  }
+
+  /** False: no machine was ever made here. */
+  #hasTraces(): boolean {
+    return this.#groundOpened !== undefined || existsSync(machinesDir(this.#options));
+  }
+
+  #ground(): Promise<Ground> {
+    this.#groundOpened ??= openGround(this.#options).catch((error: unknown) => {
+      this.#groundOpened = undefined;
+      throw error;
+    });
+    return this.#groundOpened;
+  }
+
+  /** Made once however many wait for it; made anew after it failed. */
+  #factory(uid: number): Promise<Factory> {
+    this.#factoryOpened ??= openFactory(this.#options, uid).catch((error: unknown) => {
+      this.#factoryOpened = undefined;
+      throw error;
+    });
+    return this.#factoryOpened;
+  }
+
+  /** What to do about a sandbox of this id that is there: a live one is the answer, a half-made one is made anew. */
+  async #earlier(id: SandboxId, { runDirs }: Ground): Promise<Handle | undefined> {
+    const process = runDirs.readProcess(id);
+    if (process !== undefined && isAlive(process)) return handleOf(id, process);
+    if (process !== undefined) {
+      throw new SandboxError("AlreadyExists", `sandbox ${id} is dead and keeps its files`, {
+        hint: "destroy it first",
+      });
+    }
+    await this.destroy(id);
+    runDirs.make(id);
+    return undefined;
+  }
+
+  async #boot(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Guest> {
+    const { runDirs, cgroups, volume } = await this.#ground();
+    const uid = uidBaseOf(place, this.#options.firstUid);
+    const layers = await this.#layerFiles(spec.layers);
+    const { vmm, image, accelerator } = await this.#factory(uid);
+    signal.throwIfAborted();
+    const plan = planDisks(layers, await makeDisk(volume, spec));
+    const guest = await startGuest(
+      { spec, ...plan },
+      {
+        vmm,
+        machine: {
+          accelerator,
+          processors: processorsOf(spec),
+          memory: { sizeMiB: machineMemoryMiB(spec) },
+          kernel: image.kernel,
+          initramfs: image.initramfs,
+          disks: plan.disks,
+          devices: undefined,
+        },
+        place: { dir: runDirs.dir(spec.id), uid, cgroups: makeCgroups(cgroups.plan(spec.id, monitorLimits(spec))) },
+        log: this.#options.log,
+      },
+      signal,
+    );
+    runDirs.writeProcess(spec.id, guest.machine.process);
+    this.#guests.set(spec.id, guest);
+    return guest;
+  }
+
+  async #guest(id: SandboxId, process: MachineProcess, signal: AbortSignal): Promise<Guest> {
+    const known = this.#guests.get(id);
+    if (known?.isOpen === true) return known;
+    const { runDirs } = await this.#ground();
+    const vmm = await openQemu();
+    const guest = await adoptGuest(id, { vmm, dir: runDirs.dir(id), process, log: this.#options.log }, signal);
+    this.#guests.set(id, guest);
+    return guest;
+  }
+
+  /** The files of each layer, metadata first. */
+  async #layerFiles(layers: readonly LayerDigest[]): Promise<readonly (readonly string[])[]> {
+    const files = [];
+    for (const digest of layers) {
+      await this.#options.store.check(digest);
+      const { metadata, devices } = await this.#options.store.paths(digest);
+      files.push([metadata, ...devices]);
+    }
+    return files;
+  }
+}
+
+async function openGround({ edge, dataDir, runDir, config, log }: MicrovmOptions): Promise<Ground> {
+  const runDirs = new RunDirs(runDir);
+  await using opened = new AsyncDisposableStack();
+  const places = { dataDir: join(dataDir, "machines"), runDir: join(runDir, "machine-disks") };
+  const volume = opened.use(await openVolume({ ...places, sizeMiB: config.machineVolumeSize }));
+  if (volume.reason !== undefined) log(`disks of machines lie in a plain directory: ${volume.reason}`);
+  const cgroups = opened.use(await openCgroups(`${edge}-vm`));
+  const kept = opened.move();
+  return { runDirs, cgroups, volume, [Symbol.asyncDispose]: () => kept.disposeAsync() };
+}
+
+async function openFactory(options: MicrovmOptions, uid: number): Promise<Factory> {
+  const vmm = await openQemu();
+  const image = await guestImage(options.guestDir, options.binaries);
+  const dir = join(options.runDir, "machine-trial");
+  const accelerator = await chooseAccelerator(options.config.accelerator, { vmm, image, dir, uid }, options.log);
+  return { vmm, image, accelerator };
+}
+
+function machinesDir({ dataDir }: MicrovmOptions): string {
+  return join(dataDir, "machines");
+}
+
+function lost(id: SandboxId, cause?: unknown): SandboxError {
+  return new SandboxError("SandboxLost", `the machine of ${id} is gone`, cause === undefined ? {} : { cause });
+}

@@ -1,0 +1,15 @@
+import { choice, mebibytes } from "#core/setting-kinds.ts";
+import type { SettingsOf } from "#core/settings.ts";
+
+/** What an operator may set of this backend. */
+export const MICROVM_SETTINGS = {
+  accelerator: choice(
+    ["auto", "kvm", "tcg"],
+    "auto",
+    "What runs the processors of machines: KVM, TCG (software), or KVM where a guest really boots with it.",
+  ),
+  machineVolumeSize: mebibytes("64GiB", "Most bytes that the disks of all machines may take; taken as they are used."),
+};
+
+/** The values of these settings. */
+export type MicrovmConfig = SettingsOf<typeof MICROVM_SETTINGS>;

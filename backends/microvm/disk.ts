@@ -1,0 +1,56 @@
+import { execFile } from "node:child_process";
+import { closeSync, ftruncateSync, openSync } from "node:fs";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import type { SandboxSpec } from "#core/sandbox.ts";
+import type { Upper, Volume } from "#host/volume/volume.ts";
+
+const MIB = 1024 * 1024;
+/** Of a sandbox without a limit: sparse, so it costs what is written; the volume bounds all together. */
+const UNLIMITED_MIB = 16 * 1024;
+/** The file system's own structures come on top of what a sandbox may write: its journal, and a part of all. */
+const JOURNAL_MIB = 4;
+const STRUCTURES_MIB = 4;
+const STRUCTURES_PART = 0.02;
+
+/** Size of a sandbox's disk, its file system's structures included. */
+export function diskBytes({ resources }: SandboxSpec): number {
+  const diskMiB = resources.diskMiB ?? UNLIMITED_MIB;
+  return Math.ceil(diskMiB * (1 + STRUCTURES_PART) + JOURNAL_MIB + STRUCTURES_MIB) * MIB;
+}
+
+/** The disk of a sandbox's machine. */
+function diskPath(upper: Pick<Upper, "upperDir">): string {
+  return join(upper.upperDir, "disk");
+}
+
+/** Makes an empty disk for a sandbox. What it throws for leaves nothing. `FailedPrecondition` without mke2fs, `StorageFull`. */
+export async function makeDisk(volume: Volume, spec: SandboxSpec): Promise<string> {
+  const upper = volume.createUpper(spec.id, undefined);
+  try {
+    const path = diskPath(upper);
+    const fd = openSync(path, "wx", 0o600);
+    ftruncateSync(fd, diskBytes(spec));
+    closeSync(fd);
+    await format(path);
+    return path;
+  } catch (error) {
+    await volume.removeUpper(spec.id);
+    throw error;
+  }
+}
+
+/** Tables of inodes are written by the guest as it comes to need them. */
+async function format(path: string): Promise<void> {
+  const features = ["-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", "-m", "0", "-J", `size=${JOURNAL_MIB}`];
+  try {
+    await promisify(execFile)("mke2fs", ["-q", "-F", "-t", "ext4", ...features, path]);
+  } catch (error) {
+    if (!hasCode(error, "ENOENT")) throw error;
+    throw new SandboxError("FailedPrecondition", "disks of machines need mke2fs, which this host lacks", {
+      cause: error,
+      hint: "apt-get install e2fsprogs",
+    });
+  }
+}

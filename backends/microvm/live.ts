@@ -1,0 +1,146 @@
+import { join } from "node:path";
+import { SandboxError } from "#core/errors.ts";
+import type { GuestLink } from "#core/guest.ts";
+import type { SandboxId } from "#core/ids.ts";
+import type { SandboxSpec } from "#core/sandbox.ts";
+import { connectMachine, type MachineControl, type MachineUsage } from "#guest/protocol/machine.ts";
+import {
+  MACHINE_PORTS,
+  type Machine,
+  type MachinePlace,
+  type MachineProcess,
+  type MachineSpec,
+  type Vmm,
+} from "#host/vmm/vmm.ts";
+import { guestRequest } from "./request.ts";
+
+/** Told of a guest that ended by itself: this much of what it said last. */
+const LAST_WORDS = 600;
+
+/** A machine that this process talks to: to its monitor, and to the first process of its guest. */
+export class Guest {
+  readonly machine: Machine;
+  readonly #control: MachineControl;
+  readonly #dir: string;
+  #open = true;
+
+  constructor(
+    id: SandboxId,
+    parts: { readonly machine: Machine; readonly control: MachineControl; readonly dir: string },
+    log: (line: string) => void,
+  ) {
+    this.machine = parts.machine;
+    this.#control = parts.control;
+    this.#dir = parts.dir;
+    void parts.control.closed.then(() => {
+      this.#open = false;
+    });
+    void parts.machine.ended.then((said) => this.#ended(id, said, log));
+  }
+
+  /** False: another one must be made of the same machine, if it lives. */
+  get isOpen(): boolean {
+    return this.#open;
+  }
+
+  /** The agent of the sandbox. */
+  connect(signal: AbortSignal): Promise<GuestLink> {
+    return this.#control.connectAgent(join(this.#dir, MACHINE_PORTS.agent), signal);
+  }
+
+  usage(): Promise<MachineUsage> {
+    return this.#control.usage();
+  }
+
+  /** Ends the machine. */
+  async end(): Promise<void> {
+    this.#open = false;
+    this.#control.close();
+    await this.machine.end();
+  }
+
+  /** Leaves the machine to the next process of the node. */
+  leave(): void {
+    this.#open = false;
+    this.#control.close();
+    this.machine.leave();
+  }
+
+  /** A guest that has ended stops its machine, which then waits to be looked at. */
+  async #ended(id: SandboxId, said: string, log: (line: string) => void): Promise<void> {
+    if (!this.#open) return;
+    if (said !== "") log(`the guest of ${id} has ended: ${JSON.stringify(said.slice(-LAST_WORDS))}`);
+    await this.end();
+  }
+}
+
+/** What a sandbox is inside its machine: layers by the serial numbers of their disks, lowest first. */
+export interface Inside {
+  readonly spec: SandboxSpec;
+  readonly layers: readonly (readonly string[])[];
+  readonly upper: string;
+}
+
+/** Starts a machine, and the sandbox in it; resolves when its agent listens. What it rejects for leaves no process. */
+export async function startGuest(
+  inside: Inside,
+  parts: {
+    readonly vmm: Vmm;
+    readonly machine: MachineSpec;
+    readonly place: MachinePlace;
+    readonly log: (line: string) => void;
+  },
+  signal: AbortSignal,
+): Promise<Guest> {
+  const { place, log } = parts;
+  const machine = await parts.vmm.start(parts.machine, place, signal);
+  try {
+    await machine.run();
+    const control = await connectMachine(join(place.dir, MACHINE_PORTS.control), signal);
+    const abort = () => control.close();
+    signal.addEventListener("abort", abort, { once: true });
+    await furnish(control, inside);
+    signal.removeEventListener("abort", abort);
+    return new Guest(inside.spec.id, { machine, control, dir: place.dir }, log);
+  } catch (error) {
+    const said = await machine.console().catch(() => "");
+    await machine.end();
+    signal.throwIfAborted();
+    throw new SandboxError("Internal", "a machine did not become a sandbox", {
+      cause: error,
+      hint: "see the node's log",
+      ...(said === "" ? {} : { details: { console: said.slice(-LAST_WORDS) } }),
+    });
+  }
+}
+
+/** Before anything of the user runs, the guest is made one of its own. */
+async function furnish(control: MachineControl, { spec, layers, upper }: Inside): Promise<void> {
+  await control.renew();
+  for (const [number, serials] of layers.entries()) {
+    await control.mountLayer(
+      number,
+      "plain",
+      serials.map((serial) => `blk:${serial}`),
+    );
+  }
+  await control.mountUpper(`blk:${upper}`);
+  await control.launch(guestRequest(spec));
+}
+
+/** A machine that another process of the node started. `SandboxLost` when it does not run. */
+export async function adoptGuest(
+  id: SandboxId,
+  parts: {
+    readonly vmm: Vmm;
+    readonly dir: string;
+    readonly process: MachineProcess;
+    readonly log: (line: string) => void;
+  },
+  signal: AbortSignal,
+): Promise<Guest> {
+  const machine = await parts.vmm.adopt(parts, parts.process);
+  if (machine === undefined) throw new SandboxError("SandboxLost", `the machine of ${id} is gone`);
+  const control = await connectMachine(join(parts.dir, MACHINE_PORTS.control), signal);
+  return new Guest(id, { machine, control, dir: parts.dir }, parts.log);
+}

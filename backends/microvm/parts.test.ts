@@ -1,0 +1,134 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { newSandboxId, parseEdgeId } from "#core/ids.ts";
+import { DEFAULT_RESOURCES, type LayerDigest, type Resources, type SandboxSpec } from "#core/sandbox.ts";
+import { checkSpec } from "./check.ts";
+import { diskBytes } from "./disk.ts";
+import { planDisks } from "./disks.ts";
+import { handleOf, parseProcess, processOf } from "./handle.ts";
+import { guestRequest } from "./request.ts";
+import { machineMemoryMiB, processorsOf } from "./sizes.ts";
+
+const EDGE = parseEdgeId("t1");
+const MIB = 1024 * 1024;
+
+function spec(resources: Partial<Resources> = {}, change: Partial<SandboxSpec> = {}): SandboxSpec {
+  return {
+    id: newSandboxId(EDGE),
+    project: "test",
+    backend: "microvm",
+    layers: [`sha256:${"0".repeat(64)}` as LayerDigest],
+    config: { env: {}, user: undefined, workdir: undefined },
+    hostname: "sandbox",
+    env: {},
+    user: "root",
+    workdir: "/",
+    resources: { ...DEFAULT_RESOURCES, ...resources },
+    rlimits: {},
+    lifetime: { idleTimeoutMs: undefined, maxLifetimeMs: undefined },
+    labels: {},
+    origin: { base: "base", workspace: undefined, toolkits: [] },
+    ...change,
+  };
+}
+
+const ANYTHING = { check: () => {} };
+
+describe("what a microVM cannot give is refused by name", () => {
+  const refused: Readonly<Record<string, readonly [SandboxSpec, string, RegExp]>> = {
+    "memory below what its kernel needs": [spec({ memoryMiB: 8 }), "InvalidArgument", /memoryMiB 8/],
+    "500 processors": [spec({ cpus: 500 }), "InvalidArgument", /cpus 500/],
+    "no processes": [spec({ pids: 0 }), "InvalidArgument", /pids 0/],
+    "a disk without room": [spec({ diskMiB: 1 }), "InvalidArgument", /diskMiB 1/],
+    swap: [spec({ swapMiB: 64 }), "FailedPrecondition", /swap/],
+    "a name that is none": [spec({}, { hostname: "-" }), "InvalidArgument", /hostname/],
+    "more descriptors than its kernel hands out": [
+      spec({}, { rlimits: { nofile: { soft: 1, hard: 2 ** 30 } } }),
+      "FailedPrecondition",
+      /nofile/,
+    ],
+    "nothing to start from": [spec({}, { layers: [] }), "InvalidArgument", /layer/],
+  };
+  for (const [what, [given, kind, message]] of Object.entries(refused)) {
+    test(what, () => assert.throws(() => checkSpec(given, ANYTHING), { kind, message }));
+  }
+
+  test("the defaults are taken", () => checkSpec(spec(), ANYTHING));
+});
+
+describe("sizes of a machine", () => {
+  test("memory is the sandbox's and the guest's own, and even", () => {
+    assert.equal(machineMemoryMiB(spec({ memoryMiB: 128 })), 224);
+    assert.equal(machineMemoryMiB(spec({ memoryMiB: 128.5 })) % 2, 0);
+  });
+
+  test("processors are the limit rounded up", () => {
+    assert.deepEqual(
+      [0.1, 1, 1.5, 4].map((cpus) => processorsOf(spec({ cpus }))),
+      [1, 1, 2, 4],
+    );
+  });
+
+  test("a disk has room for what may be written and for its file system", () => {
+    assert.ok(diskBytes(spec({ diskMiB: 100 })) > 105 * MIB);
+    assert.ok(diskBytes(spec({ diskMiB: undefined })) > 16 * 1024 * MIB);
+  });
+});
+
+describe("the disks of a machine", () => {
+  test("are the upper and each file of the layers once, and places that are empty", () => {
+    const plan = planDisks(
+      [
+        ["/a.meta", "/blob"],
+        ["/b.meta", "/other", "/blob"],
+      ],
+      "/upper",
+    );
+    const [upper, ...rest] = plan.disks;
+    assert.deepEqual(upper, { serial: plan.upper, file: "/upper", access: "write" });
+    const fileOf = (serial: string) => rest.find((disk) => disk.serial === serial)?.file;
+    assert.deepEqual(
+      plan.layers.map((parts) => parts.map(fileOf)),
+      [
+        ["/a.meta", "/blob"],
+        ["/b.meta", "/other", "/blob"],
+      ],
+    );
+    assert.equal(rest.filter(({ file }) => file !== undefined).length, 4);
+    assert.ok(rest.every(({ access }) => access === "read"));
+  });
+
+  test("are as many as for other layers, so that one template fits both", () => {
+    assert.equal(planDisks([["/a"]], "/upper").disks.length, planDisks([["/a", "/b"], ["/c"]], "/upper").disks.length);
+  });
+
+  test("are refused when there are more than places", () => {
+    const files = Array.from({ length: 216 }, (_, number) => `/${number}`);
+    assert.equal(planDisks([files.slice(1)], "/upper").disks.length, 216);
+    assert.throws(() => planDisks([files], "/upper"), { kind: "FailedPrecondition" });
+  });
+});
+
+test("a handle names a process, and what is none names nothing", () => {
+  const { id } = spec();
+  const process = { pid: 12, startTicks: 34 };
+  assert.deepEqual(processOf(handleOf(id, process)), process);
+  for (const opaque of [{}, { pid: 1 }, { pid: "1", startTicks: 2 }]) {
+    assert.equal(processOf({ version: 1, id, opaque }), undefined);
+  }
+  assert.deepEqual(parseProcess('{"pid":12,"startTicks":34}'), process);
+  for (const text of ["", '{"pid":1', "null"]) assert.equal(parseProcess(text), undefined);
+});
+
+test("the launcher of a machine is asked for the sandbox's limits and every layer, in order", () => {
+  const layers = [1, 2, 3].map((digit) => `sha256:${String(digit).repeat(64)}` as LayerDigest);
+  const request = guestRequest(spec({ memoryMiB: 64, pids: 10 }, { layers })).toString("latin1");
+  for (const text of ["/run/layers/0\0", "memory.max\0", `${64 * MIB}\0`, "pids.max\0", "11\0"]) {
+    assert.ok(request.includes(text), text);
+  }
+  const order = layers.map((_, number) => request.indexOf(`/run/layers/${number}\0`));
+  assert.deepEqual(
+    order,
+    order.toSorted((a, b) => a - b),
+  );
+});

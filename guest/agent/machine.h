@@ -1,0 +1,84 @@
+/*
+ * The first process of a virtual machine: it makes of a bare kernel what a sandbox needs, and carries out what the node says on the
+ * control port. The sandbox itself is made by the launcher of containers, which runs beside it: inside a machine a sandbox is as it is
+ * on a host, and its agent is the same.
+ *
+ *   node ══ control port ══► machine ──► launcher ──► agent (process 1 of the sandbox)
+ *     ╚════ agent's port ══► machine ══ socket ═══════════╝
+ */
+#ifndef MACHINE_H
+#define MACHINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The longest line of the node: a request of the launcher, two characters a byte, and some. */
+#define LINE_LIMIT (160u * 1024)
+#define NONCE_BYTES 32
+#define BRIDGE_BYTES 65536u
+
+/* Bytes on their way, from a descriptor to another. */
+struct flow {
+	size_t from, to;
+	uint8_t bytes[BRIDGE_BYTES];
+};
+
+struct machine {
+	int epoll;
+	int control; /* port of the node's lines */
+	int port;    /* port of the agent's frames */
+	int cradle;  /* socket of the launcher */
+	int agent;   /* connection to the agent, -1: none */
+	bool synchronised; /* the nonce of this connection has come */
+	uint8_t nonce[NONCE_BYTES];
+	struct flow in, out; /* towards the agent, towards the node */
+	size_t line_length;
+	bool line_skipped; /* it was too long: what is left of it goes, too */
+	char line[LINE_LIMIT];
+};
+
+/* Never returns: the machine is switched off with it. */
+_Noreturn void machine_main(void);
+/* Says why on the console and switches the machine off. */
+_Noreturn void machine_end(const char *why, int error);
+/* 0, or -1 with errno. */
+int machine_write(const char *path, const char *text);
+
+/* machine_boot.c: mounts, modules, root, cgroups. Ends the machine where it cannot. */
+void machine_boot(void);
+
+/* machine_disks.c: 0 or an errno. */
+int disks_mount_layer(unsigned number, bool dax, char *devices);
+int disks_mount_upper(const char *device);
+int disks_sync(void);
+
+/* machine_launch.c */
+void launch_start(struct machine *machine);
+/* Has the launcher carry out a request, in hexadecimal. 0 or an errno; `step` is what failed. */
+int launch_request(struct machine *machine, const char *hex, char *step, size_t size);
+/* The launcher speaks: a sandbox whose agent has ended takes the machine with it. */
+void launch_event(struct machine *machine);
+
+/* machine_lines.c: reads what has come on the control port and answers every whole line. */
+void lines_receive(struct machine *machine);
+/* Says something that the node has not asked for. */
+void lines_tell(struct machine *machine, const char *text);
+
+/* Connects the agent's port with the agent, and watches. 0 or an errno. */
+int machine_connect(struct machine *machine, const uint8_t nonce[NONCE_BYTES]);
+
+/* machine_bridge.c */
+/* Connects to the agent; what comes on the port before the nonce belongs to an earlier connection. 0 or an errno. */
+int bridge_open(struct machine *machine, const uint8_t nonce[NONCE_BYTES]);
+/* Moves what can be moved, both ways. */
+void bridge_pump(struct machine *machine);
+
+/* machine_identity.c: 0 or an errno. */
+int identity_clock(const char *seconds);
+int identity_seed(const char *hex);
+
+/* Exactly `size` bytes of hexadecimal digits. */
+bool hex_read(const char *text, uint8_t *bytes, size_t size);
+
+#endif

@@ -1,0 +1,162 @@
+/* Lines of the node: `ID VERB [WORDS]`, each answered by `ID ok [WORDS]` or `ID error ERRNO [WORDS]`. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "machine.h"
+
+#define MACHINE_VERSION "1"
+#define ANSWER_BYTES 1024
+#define CGROUP "/sys/fs/cgroup/sandbox"
+
+/* What a verb answers: words of its own, or of what failed. */
+struct reply {
+	char text[ANSWER_BYTES];
+};
+
+static int say_version(struct machine *machine, char *words, struct reply *reply) {
+	(void)machine;
+	(void)words;
+	snprintf(reply->text, sizeof reply->text, "%s", MACHINE_VERSION);
+	return 0;
+}
+
+static int set_clock(struct machine *machine, char *words, struct reply *reply) {
+	(void)machine;
+	(void)reply;
+	return identity_clock(words);
+}
+
+static int add_seed(struct machine *machine, char *words, struct reply *reply) {
+	(void)machine;
+	(void)reply;
+	return identity_seed(words);
+}
+
+/* NUMBER dax|plain DEVICE... */
+static int mount_layer(struct machine *machine, char *words, struct reply *reply) {
+	(void)machine;
+	(void)reply;
+	char *rest = words;
+	unsigned number = (unsigned)strtoul(words, &rest, 10);
+	bool dax = strncmp(rest, " dax ", 5) == 0;
+	if (!dax && strncmp(rest, " plain ", 7) != 0) return EINVAL;
+	return disks_mount_layer(number, dax, rest + (dax ? 5 : 7));
+}
+
+static int mount_upper(struct machine *machine, char *words, struct reply *reply) {
+	(void)machine;
+	(void)reply;
+	return disks_mount_upper(words);
+}
+
+static int launch(struct machine *machine, char *words, struct reply *reply) {
+	return launch_request(machine, words, reply->text, sizeof reply->text);
+}
+
+static int open_agent(struct machine *machine, char *words, struct reply *reply) {
+	(void)reply;
+	uint8_t nonce[NONCE_BYTES];
+	return hex_read(words, nonce, sizeof nonce) ? machine_connect(machine, nonce) : EINVAL;
+}
+
+static int sync_disk(struct machine *machine, char *words, struct reply *reply) {
+	(void)machine;
+	(void)words;
+	(void)reply;
+	return disks_sync();
+}
+
+static unsigned long long counter(const char *file, const char *key) {
+	char path[128], text[1024];
+	snprintf(path, sizeof path, CGROUP "/%s", file);
+	if (!read_text(path, text, sizeof text)) return 0;
+	if (key == NULL) return strtoull(text, NULL, 10);
+	const char *at = strstr(text, key);
+	return at == NULL ? 0 : strtoull(at + strlen(key), NULL, 10);
+}
+
+/* Numbers about the sandbox: processes, bytes of memory now and at most, kills for lack of it, bytes on the disk. */
+static int count_usage(struct machine *machine, char *words, struct reply *reply) {
+	(void)machine;
+	(void)words;
+	struct statvfs disk = {0};
+	bool mounted = statvfs("/run/upper", &disk) == 0;
+	unsigned long long used = mounted ? (unsigned long long)(disk.f_blocks - disk.f_bfree) * disk.f_frsize : 0;
+	snprintf(reply->text, sizeof reply->text, "%llu %llu %llu %llu %llu", counter("pids.current", NULL), counter("memory.current", NULL),
+		 counter("memory.peak", NULL), counter("memory.events", "oom_kill "), used);
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int (*run)(struct machine *machine, char *words, struct reply *reply);
+} VERBS[] = {
+	{"hello", say_version}, {"clock", set_clock}, {"seed", add_seed},   {"layer", mount_layer},  {"upper", mount_upper},
+	{"launch", launch},     {"agent", open_agent}, {"sync", sync_disk}, {"usage", count_usage},
+};
+
+static void send_text(struct machine *machine, const char *text) {
+	size_t length = strlen(text);
+	/* The node waits for answers: a port that takes no more has nobody at its other end. */
+	(void)!write(machine->control, text, length);
+}
+
+void lines_tell(struct machine *machine, const char *text) {
+	char line[ANSWER_BYTES];
+	snprintf(line, sizeof line, "- %s\n", text);
+	send_text(machine, line);
+}
+
+static void answer(struct machine *machine, const char *id, int error, const struct reply *reply) {
+	char line[ANSWER_BYTES + 64];
+	if (error == 0) {
+		snprintf(line, sizeof line, "%s ok %s\n", id, reply->text);
+	} else {
+		snprintf(line, sizeof line, "%s error %d %s\n", id, error, reply->text);
+	}
+	send_text(machine, line);
+}
+
+static void handle(struct machine *machine, char *line) {
+	static struct reply reply;
+	char *rest = NULL, *id = strtok_r(line, " ", &rest), *verb = strtok_r(NULL, " ", &rest);
+	/* What is no line is what an earlier connection left of one. */
+	if (id == NULL || verb == NULL || strlen(id) > 32) return;
+	reply.text[0] = 0;
+	int error = ENOSYS;
+	for (size_t at = 0; at < sizeof VERBS / sizeof VERBS[0]; at++) {
+		if (strcmp(VERBS[at].name, verb) == 0) error = VERBS[at].run(machine, rest, &reply);
+	}
+	answer(machine, id, error, &reply);
+}
+
+static void handle_all(struct machine *machine) {
+	size_t begin = 0;
+	for (size_t at = 0; at < machine->line_length; at++) {
+		if (machine->line[at] != '\n') continue;
+		machine->line[at] = 0;
+		if (!machine->line_skipped) handle(machine, machine->line + begin);
+		machine->line_skipped = false;
+		begin = at + 1;
+	}
+	machine->line_length -= begin;
+	memmove(machine->line, machine->line + begin, machine->line_length);
+	if (machine->line_length < sizeof machine->line) return;
+	machine->line_skipped = true;
+	machine->line_length = 0;
+}
+
+void lines_receive(struct machine *machine) {
+	for (;;) {
+		ssize_t got = read(machine->control, machine->line + machine->line_length, sizeof machine->line - machine->line_length);
+		if (got <= 0) return;
+		machine->line_length += (size_t)got;
+		handle_all(machine);
+	}
+}

@@ -1,0 +1,230 @@
+import { randomBytes } from "node:crypto";
+import { connect, type Socket } from "node:net";
+import { createInterface } from "node:readline";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import type { GuestLink } from "#core/guest.ts";
+import { openLink } from "./connect.ts";
+
+/** What the first process of a machine counts of its sandbox. */
+export interface MachineUsage {
+  readonly pids: number;
+  readonly memoryBytes: number;
+  readonly peakBytes: number;
+  readonly oomKills: number;
+  readonly diskBytes: number;
+}
+
+/** The errno of a step that a machine could not do, and what it says about it. */
+export class MachineFailure extends Error {
+  readonly errno: number;
+
+  constructor(verb: string, errno: number, text: string) {
+    super(`the machine cannot ${verb}: ${text === "" ? `errno ${errno}` : `${text}: errno ${errno}`}`);
+    this.errno = errno;
+  }
+}
+
+const VERSION = "1";
+const NONCE_BYTES = 32;
+const SEED_BYTES = 64;
+/** More before a nonce than QEMU, the kernel and the bridge can have held of a connection before. */
+const STALE_LIMIT_BYTES = 16 * 1024 * 1024;
+
+/** The lines between the node and the first process of a machine; README.md has them. One connection at a time. */
+export class MachineControl {
+  /** Resolves when the connection is gone: the machine has ended, or another took its place. */
+  readonly closed: Promise<void>;
+  readonly #socket: Socket;
+  readonly #waiting = new Map<
+    string,
+    { verb: string; resolve: (text: string) => void; reject: (error: Error) => void }
+  >();
+  readonly #onAgentClosed = new Set<() => void>();
+  /** Tells answers to this connection from those to one before. */
+  readonly #prefix = randomBytes(6).toString("hex");
+  #last = 0;
+  #open = true;
+
+  constructor(socket: Socket) {
+    this.#socket = socket;
+    createInterface({ input: socket }).on("line", (line) => this.#receive(line));
+    socket.on("error", () => {});
+    this.closed = new Promise((resolve) => {
+      socket.once("close", () => {
+        this.#end();
+        resolve();
+      });
+    });
+  }
+
+  /** Resolves when the machine answers. `FailedPrecondition` when it speaks another version. */
+  async greet(): Promise<void> {
+    const version = await this.#ask("hello");
+    if (version !== VERSION) {
+      throw new SandboxError("FailedPrecondition", `the machine speaks version ${version}, this node ${VERSION}`);
+    }
+  }
+
+  /** Makes it another one than the machine it was copied from: its clock is the host's, its randomness new. */
+  async renew(): Promise<void> {
+    await this.#ask("seed", randomBytes(SEED_BYTES).toString("hex"));
+    await this.#ask("clock", (Date.now() / 1_000).toFixed(6));
+  }
+
+  /** Mounts a layer; the first device has its metadata. */
+  async mountLayer(number: number, access: "dax" | "plain", devices: readonly string[]): Promise<void> {
+    await this.#ask("layer", String(number), access, ...devices);
+  }
+
+  /** Mounts what the sandbox will write to. */
+  async mountUpper(device: string): Promise<void> {
+    await this.#ask("upper", device);
+  }
+
+  /** Makes the sandbox: the body of a CREATE of the launcher. */
+  async launch(request: Buffer): Promise<void> {
+    await this.#ask("launch", request.toString("hex"));
+  }
+
+  /** Writes out what the disk has not yet. */
+  async sync(): Promise<void> {
+    await this.#ask("sync");
+  }
+
+  async usage(): Promise<MachineUsage> {
+    const [pids = 0, memoryBytes = 0, peakBytes = 0, oomKills = 0, diskBytes = 0] = (await this.#ask("usage"))
+      .split(" ")
+      .map(Number);
+    return { pids, memoryBytes, peakBytes, oomKills, diskBytes };
+  }
+
+  /** Reaches the agent through its port, a socket at `path`. Rejects as `connectUnix` does. */
+  async connectAgent(path: string, signal: AbortSignal): Promise<GuestLink> {
+    const socket = await connectPort(path);
+    try {
+      const nonce = randomBytes(NONCE_BYTES);
+      const synchronised = awaitNonce(socket, nonce, signal);
+      synchronised.catch(() => {});
+      socket.write(nonce);
+      await this.#ask("agent", nonce.toString("hex"));
+      await synchronised;
+      const close = () => socket.destroy();
+      this.#onAgentClosed.add(close);
+      socket.once("close", () => this.#onAgentClosed.delete(close));
+      const linking = openLink(socket, signal);
+      // It was told to wait when the nonce had come.
+      socket.resume();
+      return await linking;
+    } catch (error) {
+      socket.destroy();
+      throw error instanceof MachineFailure
+        ? new SandboxError("SandboxLost", "no agent listens in the machine", { cause: error })
+        : error;
+    }
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  #ask(verb: string, ...words: readonly string[]): Promise<string> {
+    if (!this.#open) return Promise.reject(gone());
+    this.#last += 1;
+    const id = `${this.#prefix}.${this.#last}`;
+    const { promise, resolve, reject } = Promise.withResolvers<string>();
+    this.#waiting.set(id, { verb, resolve, reject });
+    // The end of a line that an earlier connection left unfinished comes first.
+    this.#socket.write(`${this.#last === 1 ? "\n" : ""}${[id, verb, ...words].join(" ")}\n`);
+    return promise;
+  }
+
+  #receive(line: string): void {
+    const [id = "", status, ...words] = line.split(" ");
+    if (id === "-" && status === "closed") {
+      for (const close of [...this.#onAgentClosed]) close();
+      return;
+    }
+    const waiting = this.#waiting.get(id);
+    if (waiting === undefined) return;
+    this.#waiting.delete(id);
+    if (status === "ok") waiting.resolve(words.join(" "));
+    else waiting.reject(new MachineFailure(waiting.verb, Number(words[0]), words.slice(1).join(" ")));
+  }
+
+  #end(): void {
+    this.#open = false;
+    for (const { reject } of this.#waiting.values()) reject(gone());
+    this.#waiting.clear();
+  }
+}
+
+/** Reaches the first process of a machine through its port, a socket at `path`. `SandboxLost` when nothing listens there. */
+export async function connectMachine(path: string, signal: AbortSignal): Promise<MachineControl> {
+  signal.throwIfAborted();
+  const control = new MachineControl(await connectPort(path));
+  const abort = () => control.close();
+  signal.addEventListener("abort", abort, { once: true });
+  try {
+    await control.greet();
+    return control;
+  } catch (error) {
+    control.close();
+    signal.throwIfAborted();
+    throw error;
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
+}
+
+async function connectPort(path: string): Promise<Socket> {
+  const socket = connect(path);
+  try {
+    await new Promise<void>((resolve, reject) => {
+      socket.once("connect", resolve);
+      socket.once("error", reject);
+    });
+    return socket;
+  } catch (error) {
+    if (hasCode(error, "ENOENT", "ECONNREFUSED")) throw gone(error);
+    throw new SandboxError("Unavailable", "the machine cannot be reached", { cause: error });
+  }
+}
+
+/** Resolves when the nonce has come; what follows it is what the socket gives next. */
+function awaitNonce(socket: Socket, nonce: Buffer, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let held: Buffer = Buffer.alloc(0);
+    let dropped = 0;
+    const settle = (act: () => void) => {
+      socket.off("data", receive);
+      socket.off("close", lost);
+      signal.removeEventListener("abort", abort);
+      act();
+    };
+    const abort = () => settle(() => reject(signal.reason));
+    const lost = () => settle(() => reject(gone()));
+    const receive = (bytes: Buffer) => {
+      held = Buffer.concat([held, bytes]);
+      const at = held.indexOf(nonce);
+      if (at >= 0) {
+        socket.pause();
+        const rest = held.subarray(at + nonce.length);
+        settle(() => {
+          if (rest.length > 0) socket.unshift(rest);
+          resolve();
+        });
+        return;
+      }
+      dropped += Math.max(0, held.length - nonce.length);
+      held = held.subarray(Math.max(0, held.length - nonce.length));
+      if (dropped > STALE_LIMIT_BYTES) lost();
+    };
+    socket.on("data", receive);
+    socket.once("close", lost);
+    signal.addEventListener("abort", abort, { once: true });
+  });
+}
+
+function gone(cause?: unknown): SandboxError {
+  return new SandboxError("SandboxLost", "the machine of the sandbox has ended", cause === undefined ? {} : { cause });
+}

@@ -1,0 +1,148 @@
+import { execFile } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync, rmSync, truncateSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import { findProgram } from "#host/programs.ts";
+import { signalProcess } from "#host/sys/pidfd.ts";
+import { processStartTicks } from "#host/sys/process.ts";
+import {
+  DEVICES_FILE,
+  MACHINE_PORTS,
+  type Machine,
+  type MachinePlace,
+  type MachineProcess,
+  type MachineSpec,
+  type Vmm,
+} from "../vmm.ts";
+import { connectQmp, type Qmp } from "./qmp.ts";
+import { MONITOR_SOCKET, QEMU_LOG, spawnQemu } from "./spawn.ts";
+import { CONSOLE_RING, DEVICES_SET } from "./words.ts";
+
+const PROGRAM = "qemu-system-x86_64";
+const SIGKILL = 9;
+/** QEMU listens within a fraction of a second of processor time; a loaded machine takes its time. */
+const START_LIMIT_MS = 30_000;
+const END_LIMIT_MS = 15_000;
+const PAUSE_MS = 5;
+const CONSOLE_BYTES = 65_536;
+
+/** The QEMU of this host. `FailedPrecondition` when there is none. */
+export async function openQemu(): Promise<Vmm> {
+  const program = findProgram(PROGRAM);
+  if (program === undefined) {
+    throw new SandboxError("FailedPrecondition", "this node runs no virtual machines: QEMU is not installed", {
+      hint: "apt-get install qemu-system-x86",
+    });
+  }
+  const { stdout } = await promisify(execFile)(program, ["--version"]);
+  const version = /version (\S+)/.exec(stdout)?.[1] ?? "of unknown version";
+  return new Qemu(program, `qemu ${version}`);
+}
+
+class Qemu implements Vmm {
+  readonly name: string;
+  readonly #program: string;
+
+  constructor(program: string, name: string) {
+    this.#program = program;
+    this.name = name;
+  }
+
+  async start(spec: MachineSpec, place: MachinePlace, signal: AbortSignal): Promise<Machine> {
+    signal.throwIfAborted();
+    for (const name of [MONITOR_SOCKET, ...Object.values(MACHINE_PORTS)])
+      rmSync(join(place.dir, name), { force: true });
+    const { process } = spawnQemu(this.#program, spec, place);
+    try {
+      return new QemuMachine(await reachMonitor(place.dir, process, signal), place.dir, process);
+    } catch (error) {
+      await endProcess(process);
+      throw error;
+    }
+  }
+
+  async adopt({ dir }: Pick<MachinePlace, "dir">, process: MachineProcess): Promise<Machine | undefined> {
+    if (!isAlive(process)) return undefined;
+    const qmp = await connectQmp(join(dir, MONITOR_SOCKET)).catch(() => undefined);
+    return qmp === undefined ? undefined : new QemuMachine(qmp, dir, process);
+  }
+}
+
+class QemuMachine implements Machine {
+  readonly process: MachineProcess;
+  readonly ended: Promise<string>;
+  readonly #qmp: Qmp;
+  readonly #dir: string;
+
+  constructor(qmp: Qmp, dir: string, process: MachineProcess) {
+    this.process = process;
+    this.#qmp = qmp;
+    this.#dir = dir;
+    const stopped = once(qmp.events, "SHUTDOWN").then(() => this.console().catch(() => ""));
+    this.ended = Promise.race([stopped, qmp.closed.then(() => "")]);
+  }
+
+  async run(): Promise<void> {
+    await this.#qmp.order("cont");
+  }
+
+  async pause(): Promise<void> {
+    await this.#qmp.order("stop");
+  }
+
+  async saveDevices(): Promise<void> {
+    truncateSync(join(this.#dir, DEVICES_FILE), 0);
+    await this.#qmp.order("xen-save-devices-state", { filename: `/dev/fdset/${DEVICES_SET}`, live: false });
+  }
+
+  async console(): Promise<string> {
+    const text = await this.#qmp.order("ringbuf-read", { device: CONSOLE_RING, size: CONSOLE_BYTES });
+    return typeof text === "string" ? text : "";
+  }
+
+  leave(): void {
+    this.#qmp.close();
+  }
+
+  async end(): Promise<void> {
+    await endProcess(this.process);
+    this.#qmp.close();
+  }
+}
+
+/** Waits until QEMU takes orders. What it says instead is the reason for its end. */
+async function reachMonitor(dir: string, process: MachineProcess, signal: AbortSignal): Promise<Qmp> {
+  for (const giveUpAtMs = performance.now() + START_LIMIT_MS; ; ) {
+    signal.throwIfAborted();
+    try {
+      return await connectQmp(join(dir, MONITOR_SOCKET));
+    } catch (error) {
+      if (!hasCode(error, "ENOENT", "ECONNREFUSED")) throw error;
+    }
+    if (!isAlive(process)) {
+      throw new SandboxError(
+        "Internal",
+        `QEMU does not start: ${readFileSync(join(dir, QEMU_LOG), "utf8").slice(-1_000)}`,
+      );
+    }
+    if (performance.now() > giveUpAtMs) throw new SandboxError("Unavailable", "QEMU does not take orders");
+    await delay(PAUSE_MS);
+  }
+}
+
+/** Whether this very process runs; a zombie does not. */
+export function isAlive({ pid, startTicks }: MachineProcess): boolean {
+  return processStartTicks(pid) === startTicks;
+}
+
+async function endProcess(process: MachineProcess): Promise<void> {
+  const giveUpAtMs = performance.now() + END_LIMIT_MS;
+  if (!signalProcess(process.pid, process.startTicks, SIGKILL)) return;
+  while (isAlive(process)) {
+    if (performance.now() > giveUpAtMs) throw new SandboxError("Unavailable", `QEMU ${process.pid} does not die`);
+    await delay(PAUSE_MS);
+  }
+}

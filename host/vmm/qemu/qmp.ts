@@ -1,0 +1,92 @@
+import { EventEmitter } from "node:events";
+import { connect, type Socket } from "node:net";
+import { createInterface } from "node:readline";
+import { SandboxError } from "#core/errors.ts";
+
+/** A line that QEMU sends: an answer, an event, or its greeting. */
+interface Line {
+  readonly return?: unknown;
+  readonly error?: { readonly class: string; readonly desc: string };
+  readonly event?: string;
+  readonly data?: unknown;
+  readonly id?: number;
+}
+
+interface Waiting {
+  readonly order: string;
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: SandboxError) => void;
+}
+
+/** QEMU's monitor: orders out, answers and events in. One connection at a time. */
+export class Qmp {
+  readonly events = new EventEmitter();
+  /** Resolves when the connection is gone: QEMU has ended. */
+  readonly closed: Promise<void>;
+  readonly #socket: Socket;
+  readonly #waiting = new Map<number, Waiting>();
+  #last = 0;
+  #open = true;
+
+  /** `socket` is connected. */
+  constructor(socket: Socket) {
+    this.#socket = socket;
+    createInterface({ input: socket }).on("line", (line) => this.#receive(JSON.parse(line)));
+    // What a broken connection means shows in its end.
+    socket.on("error", () => {});
+    this.closed = new Promise((resolve) => {
+      socket.once("close", () => {
+        this.#end();
+        resolve();
+      });
+    });
+  }
+
+  /** Carries out an order. Rejects with `Internal` when QEMU refuses, with `SandboxLost` when it is gone. */
+  order(name: string, words: Readonly<Record<string, unknown>> = {}): Promise<unknown> {
+    if (!this.#open) return Promise.reject(gone(name));
+    this.#last += 1;
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    this.#waiting.set(this.#last, { order: name, resolve, reject });
+    this.#socket.write(`${JSON.stringify({ execute: name, arguments: words, id: this.#last })}\n`);
+    return promise;
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  #receive(line: Line): void {
+    if (line.event !== undefined) {
+      this.events.emit(line.event, line.data);
+      return;
+    }
+    const waiting = line.id === undefined ? undefined : this.#waiting.get(line.id);
+    if (waiting === undefined || line.id === undefined) return;
+    this.#waiting.delete(line.id);
+    if (line.error === undefined) waiting.resolve(line.return);
+    else waiting.reject(new SandboxError("Internal", `QEMU refuses ${waiting.order}: ${line.error.desc}`));
+  }
+
+  #end(): void {
+    this.#open = false;
+    for (const { order, reject } of this.#waiting.values()) reject(gone(order));
+    this.#waiting.clear();
+  }
+}
+
+/** Connects to the monitor of a QEMU that listens at `path`. Rejects with the system's error when nobody does. */
+export async function connectQmp(path: string): Promise<Qmp> {
+  const socket = connect(path);
+  await new Promise<void>((resolve, reject) => {
+    socket.once("connect", resolve);
+    socket.once("error", reject);
+  });
+  const qmp = new Qmp(socket);
+  await qmp.order("qmp_capabilities");
+  return qmp;
+}
+
+function gone(order: string): SandboxError {
+  return new SandboxError("SandboxLost", `the machine has ended before ${order}`);
+}

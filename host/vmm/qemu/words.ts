@@ -1,0 +1,95 @@
+import type { MachineDisk, MachineMemory, MachineSpec } from "../vmm.ts";
+
+/** What the words name beside the machine itself: sockets by their paths, files by descriptors that are inherited. */
+export interface QemuParts {
+  readonly uid: number;
+  readonly emptyDir: string;
+  readonly monitor: string;
+  readonly control: string;
+  readonly agent: string;
+  readonly devicesIn: number | undefined;
+  readonly devicesOut: number;
+}
+
+/** The set of descriptors that has the file for the state of devices. */
+export const DEVICES_SET = 1;
+/** The ring that keeps the end of the console. */
+export const CONSOLE_RING = "console";
+const CONSOLE_BYTES = 65_536;
+/** Translated code of an emulated guest: more than this is thrown away and made again. */
+const TRANSLATED_MIB = 64;
+
+/**
+ * No default devices, no buses that nobody uses. The last three keep the parts of a saved state that QEMU leaves out when it saves devices alone out of
+ * what it wants to read.
+ */
+const MACHINE =
+  "q35,usb=off,smbus=off,sata=off,vmport=off,hpet=off,graphics=off,memory-backend=memory,suppress-vmdesc=on";
+const BASE = [
+  ...["-nodefaults", "-no-user-config", "-display", "none", "-machine", MACHINE],
+  ...["-global", "migration.send-configuration=off"],
+  // A guest that ends or starts anew is looked at before it goes.
+  ...["-action", "reboot=shutdown,shutdown=pause", "-S"],
+];
+/** A tebibyte: a guest keeps the size that it has seen first, and none of our files is larger. */
+const EMPTY_DISK = 2 ** 40;
+/** Disks are in the slots behind the other devices, eight in each, up to the last before the chip set's own. */
+const FIRST_DISK_SLOT = 4;
+const PARTS_OF_SLOT = 8;
+const SECCOMP = "on,obsolete=deny,spawn=deny,resourcecontrol=deny";
+const KERNEL_WORDS = "console=ttyS0 quiet panic=-1 random.trust_cpu=on -- --machine";
+
+const ACCELERATORS = {
+  kvm: ["-accel", "kvm", "-cpu", "host"],
+  // One thread for all processors: what runs beside each other on one host thread needs no locks.
+  tcg: ["-accel", `tcg,thread=single,tb-size=${TRANSLATED_MIB}`, "-cpu", "max"],
+} as const;
+
+/** The command line of QEMU for a machine. Equal machines have equal devices, in equal places: that is what saved states rest on. */
+export function qemuWords(spec: MachineSpec, parts: QemuParts): readonly string[] {
+  return [
+    ...BASE,
+    ...ACCELERATORS[spec.accelerator],
+    ...["-smp", String(spec.processors), "-m", `${spec.memory.sizeMiB}M`, "-object", memoryWords(spec.memory)],
+    ...["-kernel", spec.kernel, "-initrd", spec.initramfs, "-append", KERNEL_WORDS],
+    ...["-chardev", `ringbuf,id=${CONSOLE_RING},size=${CONSOLE_BYTES}`, "-serial", `chardev:${CONSOLE_RING}`],
+    ...["-device", "virtio-serial-pci,max_ports=4,addr=1", "-device", "virtio-rng-pci,addr=2"],
+    ...portWords("control", parts.control),
+    ...portWords("agent", parts.agent),
+    ...spec.disks.flatMap(diskWords),
+    ...["-qmp", `unix:${escaped(parts.monitor)},server=on,wait=off`],
+    ...["-add-fd", `fd=${parts.devicesOut},set=${DEVICES_SET}`],
+    ...(parts.devicesIn === undefined ? [] : ["-incoming", `fd:${parts.devicesIn}`]),
+    ...["-sandbox", SECCOMP, "-runas", `${parts.uid}:${parts.uid}`, "-chroot", parts.emptyDir],
+  ];
+}
+
+function memoryWords({ sizeMiB, file }: MachineMemory): string {
+  if (file === undefined) return `memory-backend-ram,id=memory,size=${sizeMiB}M`;
+  const share = file.access === "shared" ? "on" : "off";
+  return `memory-backend-file,id=memory,size=${sizeMiB}M,mem-path=${escaped(file.path)},share=${share}`;
+}
+
+function portWords(name: string, path: string): readonly string[] {
+  return [
+    ...["-chardev", `socket,id=${name},path=${escaped(path)},server=on,wait=off`],
+    ...["-device", `virtserialport,chardev=${name},name=dsec.${name}`],
+  ];
+}
+
+/** The host's page cache is shared by all machines that read a file; a write is durable when the guest flushes. */
+function diskWords({ serial, file, access }: MachineDisk, number: number): readonly string[] {
+  const mode = access === "read" ? "read-only=on" : "discard=unmap";
+  const source =
+    file === undefined
+      ? `driver=null-co,size=${EMPTY_DISK},read-zeroes=on,node-name=${serial},${mode}`
+      : `driver=raw,node-name=${serial},${mode},file.driver=file,file.locking=off,file.filename=${escaped(file)}`;
+  const [slot, part] = [FIRST_DISK_SLOT + Math.floor(number / PARTS_OF_SLOT), number % PARTS_OF_SLOT];
+  const place = `bus=pcie.0,multifunction=on,addr=${slot.toString(16)}.${part}`;
+  return ["-blockdev", source, "-device", `virtio-blk-pci,drive=${serial},serial=${serial},${place}`];
+}
+
+/** A comma ends a value unless it comes twice. */
+function escaped(value: string): string {
+  return value.replaceAll(",", ",,");
+}

@@ -1,0 +1,4 @@
+import { apiContract } from "../api.ts";
+import { MICROVM } from "./backend.ts";
+
+apiContract(MICROVM);

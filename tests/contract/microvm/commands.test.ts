@@ -1,0 +1,4 @@
+import { commandsContract } from "../commands.ts";
+import { MICROVM } from "./backend.ts";
+
+commandsContract(MICROVM);

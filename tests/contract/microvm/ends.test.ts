@@ -1,0 +1,4 @@
+import { endsContract } from "../ends.ts";
+import { MICROVM } from "./backend.ts";
+
+endsContract(MICROVM);

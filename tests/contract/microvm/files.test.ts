@@ -1,0 +1,4 @@
+import { filesContract } from "../files.ts";
+import { MICROVM } from "./backend.ts";
+
+filesContract(MICROVM);

@@ -1,0 +1,4 @@
+import { manyContract } from "../many.ts";
+import { MICROVM } from "./backend.ts";
+
+manyContract(MICROVM);

@@ -1,0 +1,4 @@
+import { outputContract } from "../output.ts";
+import { MICROVM } from "./backend.ts";
+
+outputContract(MICROVM);

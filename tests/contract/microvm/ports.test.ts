@@ -1,0 +1,4 @@
+import { portsContract } from "../ports.ts";
+import { MICROVM } from "./backend.ts";
+
+portsContract(MICROVM);

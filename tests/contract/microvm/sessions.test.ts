@@ -1,0 +1,4 @@
+import { sessionsContract } from "../sessions.ts";
+import { MICROVM } from "./backend.ts";
+
+sessionsContract(MICROVM);

@@ -1,0 +1,4 @@
+import { terminalsContract } from "../terminals.ts";
+import { MICROVM } from "./backend.ts";
+
+terminalsContract(MICROVM);

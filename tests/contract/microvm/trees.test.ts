@@ -1,0 +1,4 @@
+import { treesContract } from "../trees.ts";
+import { MICROVM } from "./backend.ts";
+
+treesContract(MICROVM);

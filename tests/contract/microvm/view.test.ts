@@ -1,0 +1,4 @@
+import { viewContract } from "../view.ts";
+import { MICROVM } from "./backend.ts";
+
+viewContract(MICROVM);

@@ -1,0 +1,4 @@
+import { watchContract } from "../watch.ts";
+import { MICROVM } from "./backend.ts";
+
+watchContract(MICROVM);
