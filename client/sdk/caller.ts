@@ -136,7 +136,7 @@ export class Caller {
       try {
         return await attempt(limit.signal);
       } catch (error) {
-        if (!repeatable || failures >= this.#options.retries || !worthRepeating(error)) throw error;
+        if (!repeatable || failures >= this.#options.retries || !worthRepeating(error, failures > 0)) throw error;
         await pause(backoffMs(failures), limit.signal);
       }
     }
@@ -159,9 +159,9 @@ function sendsStream(call: Call): boolean {
   return call.bytes !== undefined && !(call.bytes instanceof Uint8Array);
 }
 
-/** A refused connection is not worth waiting for; whoever starts nodes looks at it first. */
-function worthRepeating(error: unknown): boolean {
-  if (error instanceof TransportError) return error.details.refused !== true;
+/** Where nobody has ever answered nobody is waited for; whoever starts nodes looks at it first. A server that went away may be back soon. */
+function worthRepeating(error: unknown, hasAnswered: boolean): boolean {
+  if (error instanceof TransportError) return hasAnswered || error.details.refused !== true;
   return error instanceof DsecError && error.kind === "Unavailable";
 }
 

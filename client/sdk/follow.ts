@@ -12,9 +12,11 @@ export async function* followLines<View extends object>(
   caller: Caller,
   call: Omit<Call, "method">,
 ): AsyncGenerator<View> {
+  let hasAnswered = false;
   for (let breaks = 0; ; ) {
     try {
       const reply = await caller.open({ ...call, method: "GET" });
+      hasAnswered = true;
       try {
         for await (const line of lines(reply.body)) {
           const value = JSON.parse(line) as View | ErrorBody;
@@ -27,7 +29,8 @@ export async function* followLines<View extends object>(
         reply.discard();
       }
     } catch (error) {
-      if (!(error instanceof TransportError) || error.details.refused === true || breaks >= BREAKS) throw error;
+      const transient = error instanceof TransportError && (hasAnswered || error.details.refused !== true);
+      if (!transient || breaks >= BREAKS) throw error;
       await pause(FIRST_PAUSE_MS * 2 ** breaks++, call.signal);
     }
   }

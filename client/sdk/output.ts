@@ -42,6 +42,7 @@ export async function* readOutput(
 ): AsyncGenerator<OutputChunk> {
   const { offset: first = 0, follow = true, hold = false, signal, timeoutMs } = options;
   let offset = first;
+  let hasAnswered = false;
   for (let breaks = 0; ; ) {
     const before = offset;
     try {
@@ -52,6 +53,7 @@ export async function* readOutput(
         signal,
         timeoutMs,
       });
+      hasAnswered = true;
       try {
         offset = Number(reply.header("x-dsec-offset") ?? offset);
         for await (const bytes of reply.body) {
@@ -66,8 +68,8 @@ export async function* readOutput(
         reply.discard();
       }
     } catch (error) {
-      if (!(error instanceof TransportError) || error.details.refused === true || breaks >= patience.breaks)
-        throw error;
+      const transient = error instanceof TransportError && (hasAnswered || error.details.refused !== true);
+      if (!transient || breaks >= patience.breaks) throw error;
       if (offset === before) breaks++;
       await pause(patience.pauseMs * 2 ** breaks, signal);
     }

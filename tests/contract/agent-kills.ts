@@ -6,11 +6,9 @@ import type { TestNode } from "../support/node.ts";
 import { output, refused } from "../support/sandbox.ts";
 import { waitUntil } from "../support/wait.ts";
 import type { ContractBackend } from "./backend.ts";
-import { interrupted, type Moment } from "./interrupted.ts";
+import { interrupted, KILL_ROUNDS, type Moment } from "./interrupted.ts";
 import { OPERATIONS, type Operation } from "./operations.ts";
 
-/** Kills at random moments of each operation, beside those at its points. More of them find rarer orders. */
-const RANDOM_KILLS = Number(process.env.KILL_ROUNDS ?? 2);
 /** Most operations are over by then. */
 const LATEST_MS = 60;
 const LIMIT_MS = 30_000;
@@ -33,14 +31,15 @@ export function agentKillsContract(backend: ContractBackend): void {
 
     for (const operation of OPERATIONS) {
       test(operation.name, async () => {
-        const random = seededRandom(RANDOM_KILLS);
+        const random = seededRandom(KILL_ROUNDS);
         for (let point = 1; point <= operation.points; point++) await round(operation, { point });
-        for (let kill = 0; kill < RANDOM_KILLS; kill++) await round(operation, { delayMs: random() * LATEST_MS });
+        assert.equal(await round(operation, "afterwards"), "done");
+        for (let kill = 0; kill < KILL_ROUNDS; kill++) await round(operation, { delayMs: random() * LATEST_MS });
         assert.equal(await output(neighbour, "echo fine"), "fine");
       });
     }
 
-    async function round(operation: Operation, moment: Moment): Promise<void> {
+    async function round(operation: Operation, moment: Moment): Promise<string> {
       const sandbox = await backend.create(node);
       await operation.prepare?.(sandbox);
       const outcome = await interrupted(operation, sandbox, moment, () => backend.crash(node, sandbox));
@@ -56,6 +55,7 @@ export function agentKillsContract(backend: ContractBackend): void {
       for (const count of await node.client.nodes.resources(node.marks.edge)) {
         assert.deepEqual([count.class, count.found, count.surplus], [count.class, count.expected, []]);
       }
+      return outcome;
     }
   });
 }

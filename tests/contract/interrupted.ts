@@ -2,13 +2,14 @@ import assert from "node:assert/strict";
 import { DsecError, type Sandbox } from "#sdk";
 import type { Operation, Outcome } from "./operations.ts";
 
-/** Whatever takes longer hangs. */
-const LIMIT_MS = 30_000;
+/** Kills at random moments of each operation, beside those at its points. More of them find rarer orders. */
+export const KILL_ROUNDS = Number(process.env.KILL_ROUNDS ?? 2);
 
-/** When to kill: as the operation gets to a point, or after some time. */
-export type Moment =
-  | { readonly point: number; readonly delayMs?: undefined }
-  | { readonly point?: undefined; readonly delayMs: number };
+/** Whatever takes longer hangs. */
+const LIMIT_MS = 60_000;
+
+/** When to kill: as the operation gets to a point, after some time, or when it is over. */
+export type Moment = { readonly point: number } | { readonly delayMs: number } | "afterwards";
 
 /**
  * Does it and kills once: at that moment, or when it is over before. Says how it ended, by the kind of its error where it was one. What
@@ -25,9 +26,10 @@ export async function interrupted(
   let passed = 0;
   const reached = async () => {
     passed += 1;
-    if (passed === moment.point) await killOnce();
+    if (moment !== "afterwards" && "point" in moment && passed === moment.point) await killOnce();
   };
-  const timer = moment.delayMs === undefined ? undefined : setTimeout(() => void killOnce(), moment.delayMs);
+  const delayMs = moment !== "afterwards" && "delayMs" in moment ? moment.delayMs : undefined;
+  const timer = delayMs === undefined ? undefined : setTimeout(() => void killOnce(), delayMs);
   try {
     return await within(operation.act(sandbox, reached), `${operation.name}, killed at ${JSON.stringify(moment)}`);
   } catch (error) {

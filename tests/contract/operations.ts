@@ -12,6 +12,8 @@ export interface Operation {
   readonly points: number;
   /** Its bytes come over a connection that can say nothing but that it broke: `Unavailable`, and what comes next says why. */
   readonly breaks?: true;
+  /** Goes on over a restart of the node between its calls, and nobody notices. */
+  readonly resumes?: true;
   /** Makes what it needs. */
   prepare?(sandbox: Sandbox): Promise<void>;
   /**
@@ -53,6 +55,7 @@ export const OPERATIONS: readonly Operation[] = [
   {
     name: "output",
     points: 2,
+    resumes: true,
     act: async (sandbox, reached) => {
       const command = await sandbox.start(["seq", "1", String(LINES)]);
       const received: Uint8Array[] = [];
@@ -114,6 +117,7 @@ export const OPERATIONS: readonly Operation[] = [
   {
     name: "a terminal",
     points: 2,
+    resumes: true,
     act: async (sandbox, reached) => {
       const size = PIECE.length;
       const command = await sandbox.terminal({
@@ -253,6 +257,7 @@ export const OPERATIONS: readonly Operation[] = [
   {
     name: "samples of its use",
     points: 1,
+    resumes: true,
     act: async (sandbox, reached) => {
       let samples = 0;
       for await (const _ of sandbox.usageStream({ periodMs: 100 })) {
@@ -265,23 +270,24 @@ export const OPERATIONS: readonly Operation[] = [
 ];
 
 async function watched(sandbox: Sandbox, reached: () => Promise<void>): Promise<Outcome> {
-  const names = Array.from({ length: 300 }, (_, at) => `${at}`);
+  const names = [...Array.from({ length: 300 }, (_, at) => `${at}`), "last"];
   const found: string[] = [];
   let missed = false;
-  let making = async (): Promise<unknown> => undefined;
+  let making = async (): Promise<Result | undefined> => undefined;
   for await (const event of sandbox.files.watch("/tmp/watched")) {
     if (event.type === "ready") {
-      making = later(
-        sandbox.run(`cd /tmp/watched; for i in $(seq 0 299); do mkdir $i; done; rmdir *; cd /; rmdir watched`),
-      );
+      making = later(sandbox.run("cd /tmp/watched; for i in $(seq 0 299) last; do mkdir $i; done"));
       await reached();
-    } else if (event.type === "overflow") missed = true;
-    else if (event.type === "created") found.push(nameOf(event));
+    } else if (event.type === "overflow") {
+      missed = true;
+      await making().catch(() => undefined);
+      making = later(sandbox.run("cd /tmp/watched; rm -rf last; mkdir last"));
+    } else if (event.type === "created") found.push(nameOf(event));
     if (found.length === 10) await reached();
+    if (found.at(-1) === "last") break;
   }
-  const made = await making();
-  if (!missed) assert.deepEqual(found, names, "a watch that ends by itself has told of everything");
-  return (made as Result).status.cause === "agent-lost" ? "agent-lost" : "done";
+  if (!missed) assert.deepEqual(found, names, "without a word of it nothing was missed");
+  return (await making())?.status.cause === "agent-lost" ? "agent-lost" : "done";
 }
 
 function nameOf({ path }: WatchView): string {

@@ -1,0 +1,4 @@
+import { nodeKillsContract } from "../node-kills.ts";
+import { CONTAINER } from "./backend.ts";
+
+nodeKillsContract(CONTAINER);
