@@ -23,12 +23,12 @@ const NEEDS_BLOCK_DEVICE = ["ENOTBLK"];
  * Mounts an EROFS image with its data devices, read-only: straight from the files where the kernel can (6.12 and later), else
  * through loop devices that go away with the mount. Throws a `SystemError`; `ENODEV` means a kernel without EROFS.
  */
-export function mountErofs(image: ErofsMount, mode: "files-first" | "loop" = "files-first"): void {
+export function mountErofs(image: ErofsMount, mode: "files-first" | "files" | "loop" = "files-first"): void {
   try {
-    if (mode === "files-first") mountFiles(image);
-    else mountThroughLoop(image);
+    if (mode === "loop") mountThroughLoop(image);
+    else mountFiles(image);
   } catch (error) {
-    if (!hasCode(error, ...NEEDS_BLOCK_DEVICE)) throw error;
+    if (mode === "files" || !hasCode(error, ...NEEDS_BLOCK_DEVICE)) throw error;
     mountThroughLoop(image);
   }
 }
