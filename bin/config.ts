@@ -2,9 +2,10 @@ import { readFileSync } from "node:fs";
 import { CONTAINER_SETTINGS } from "#backends/container/config.ts";
 import { MICROVM_SETTINGS } from "#backends/microvm/config.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
-import { choice, domain, integer, mebibytes, path, text } from "#core/setting-kinds.ts";
+import { choice, domain, durationMs, integer, mebibytes, path, text } from "#core/setting-kinds.ts";
 import { defineSettings, type SettingsOf } from "#core/settings.ts";
 import { EDGE_DEFAULTS } from "#edge/config.ts";
+import { MECHANISMS } from "#host/lazy/requests.ts";
 
 const PLACES = {
   dataDir: path("/var/lib/dsec", "Where layers, sandboxes' files, the journal and the token stay."),
@@ -61,6 +62,13 @@ const loadNode = defineSettings(
       undefined,
       "File of mode 600 with credentials for S3, as AWS tools have it; else AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
     ),
+    imageCache: mebibytes("32GiB", "Disk for data of layers that is fetched out of S3 when it is read."),
+    lazyBy: choice(
+      ["auto", ...MECHANISMS],
+      "auto",
+      "How the kernel tells that data of a layer is about to be read; auto takes the better one that works here.",
+    ),
+    fetchTimeout: durationMs("30s", "How long a read waits for data of a layer before it fails."),
     registryAuthFile: path(
       undefined,
       "Credentials for registries, as podman login writes them, for every project's imports that bring none.",

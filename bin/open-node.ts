@@ -13,13 +13,11 @@ import { EDGE_DEFAULTS } from "#edge/config.ts";
 import { openEdge } from "#edge/edge.ts";
 import type { RegistrySettings } from "#host/fetch/skopeo.ts";
 import { availableMemoryMiB } from "#host/sys/memory.ts";
-import { openLayerMounts } from "#images/mounts.ts";
-import { openLayerStore } from "#images/store.ts";
 import { openArtifactMaker } from "./artifact-maker.ts";
 import type { NodeConfig } from "./config.ts";
 import { connectEdge } from "./connect-edge.ts";
 import { lockDataDir } from "./data-lock.ts";
-import { openNodeStore } from "./node-store.ts";
+import { openNodeImages } from "./node-images.ts";
 import { tokenFile } from "./places.ts";
 import { provideToken } from "./token-file.ts";
 import { VERSION } from "./version.ts";
@@ -43,11 +41,9 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   let keepSandboxes = true;
   await using opened = new AsyncDisposableStack();
   opened.use(lockDataDir(config.dataDir));
-  const store = opened.use(await openLayerStore(join(config.dataDir, "images")));
-  const mounts = await openLayerMounts({ store, runDir: config.runDir });
-  opened.defer(() => {
-    if (!keepSandboxes) mounts.unmountAll();
-  });
+  const { store, objects, mounts } = opened.use(
+    await openNodeImages(config, { log: (line) => log.warn({}, line), keepsMounts: () => keepSandboxes }),
+  );
   const parts = {
     edge: edgeId,
     dataDir: config.dataDir,
@@ -66,10 +62,9 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   const machines = opened.use(openMicrovmBackend({ ...parts, guestDir: built("guest"), firstUid: config.firstUid }));
   const backends = [containers, machines];
   const edge = await openEdge({ config: edgeConfig(config), backends, clock, log, availableMemoryMiB });
+  mounts.forgetLost();
   opened.defer(() => edge.close({ keepSandboxes }));
   const node = opened.use(await connectEdge(edge, config.nodeApi, log));
-  const objects = openNodeStore(config, process.env);
-  if (objects !== undefined) opened.use(objects);
   const state = opened.use(new SqliteState(join(config.dataDir, "control.db")));
   const maker = opened.use(await openArtifactMaker({ store, mounts, registries: registrySettings(config) }, clock));
   const control = opened.use(

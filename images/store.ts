@@ -13,6 +13,7 @@ import {
   damagedLayer,
   digestOf,
   LAYER_FILES,
+  type LayerBlob,
   type LayerManifest,
   MAX_MANIFEST_BYTES,
   manifestText,
@@ -136,12 +137,17 @@ export class LayerStore implements Disposable {
 
   /** A quick look: the manifest is whole and all images have their sizes. Rejects as `verify` does. */
   async check(digest: LayerDigest): Promise<void> {
-    const { metadata, blobs } = await this.manifest(digest);
-    if ((await statOf(this.metadataPath(digest)))?.size !== metadata.sizeBytes) throw damagedLayer(digest, "metadata");
-    for (const blob of blobs) {
+    for (const blob of await this.checkMetadata(digest)) {
       const { sizeBytes } = await this.blobs.check(blob.digest);
       if (sizeBytes !== blob.sizeBytes) throw damagedBlob(blob.digest, "descriptor");
     }
+  }
+
+  /** The same without a look at its blobs, which it resolves with: they may be elsewhere. */
+  async checkMetadata(digest: LayerDigest): Promise<readonly LayerBlob[]> {
+    const { metadata, blobs } = await this.manifest(digest);
+    if ((await statOf(this.metadataPath(digest)))?.size !== metadata.sizeBytes) throw damagedLayer(digest, "metadata");
+    return blobs;
   }
 
   /** Reads everything and compares every hash. Rejects with `NotFound`, or with `Internal` naming the damaged part. */

@@ -5,7 +5,7 @@ import type { Backend, Handle, Inventory, Place } from "#core/backend.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { EdgeId, SandboxId } from "#core/ids.ts";
-import type { SandboxSpec } from "#core/sandbox.ts";
+import type { LayerDigest, SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
 import { connectUnix } from "#guest/protocol/connect.ts";
 import { loadSandboxProfile } from "#host/apparmor/apparmor.ts";
@@ -24,7 +24,7 @@ import { awaitEarlierLauncher, endAgent, findAgents } from "./agents.ts";
 import { type Blank, Blanks } from "./blanks.ts";
 import { checkSpec, diskLimitBytes, type Enforcement, HELPER_PIDS, limitsOf } from "./check.ts";
 import type { ContainerConfig } from "./config.ts";
-import { type AgentProcess, type AgentRecord, agentOf, handleOf, isAlive } from "./handle.ts";
+import { type AgentProcess, type AgentRecord, agentOf, handleOf, isAlive, layersOf } from "./handle.ts";
 import { FOOTPRINT, takeInventory } from "./inventory.ts";
 import { Launcher } from "./launcher.ts";
 import { explainRefusal } from "./probe.ts";
@@ -40,7 +40,7 @@ export interface ContainerOptions {
   /** The launcher and the agent as they were built. */
   readonly binaries: { readonly cradle: string; readonly agent: string; readonly view: string; readonly shell: string };
   readonly store: Pick<LayerStore, "has">;
-  readonly mounts: Pick<LayerMounts, "acquire" | "mounted">;
+  readonly mounts: Pick<LayerMounts, "acquire" | "lost"> & { readonly mounted: { has(digest: LayerDigest): boolean } };
   readonly config: ContainerConfig;
   /** Gets what people should know: a line without its end. */
   readonly log: (line: string) => void;
@@ -158,7 +158,7 @@ class ContainerBackend implements Backend {
     const { runDirs, blanks } = this.#parts;
     using _busy = blanks.creating(place.slot);
     if (!runDirs.make(spec.id)) {
-      const earlier = await this.#earlier(spec.id);
+      const earlier = await this.#earlier(spec);
       if (earlier !== undefined) return earlier;
     }
     try {
@@ -166,7 +166,7 @@ class ContainerBackend implements Backend {
       // Before anybody can run a command: what the sandbox sees comes from it.
       runDirs.writeAgent(spec.id, agent);
       signal.throwIfAborted();
-      return handleOf(spec.id, agent);
+      return handleOf(spec.id, agent, spec.layers);
     } catch (error) {
       await this.destroy(spec.id);
       throw error;
@@ -188,6 +188,9 @@ class ContainerBackend implements Backend {
   }
 
   async recover(handle: Handle): Promise<Handle | undefined> {
+    for (const layer of this.#options.mounts.lost) {
+      if (layersOf(handle).includes(layer)) throw layerLost(handle.id, layer);
+    }
     const agent = agentOf(handle);
     return agent !== undefined && isAlive(agent) && this.#parts.runDirs.hasSocket(handle.id) ? handle : undefined;
   }
@@ -236,10 +239,10 @@ class ContainerBackend implements Backend {
   }
 
   /** What to do about a sandbox of this id that is there: a live one is the answer, a half-made one is made anew. */
-  async #earlier(id: SandboxId): Promise<Handle | undefined> {
+  async #earlier({ id, layers }: SandboxSpec): Promise<Handle | undefined> {
     const { runDirs } = this.#parts;
     const agent = runDirs.readAgent(id);
-    if (agent !== undefined && isAlive(agent)) return handleOf(id, agent);
+    if (agent !== undefined && isAlive(agent)) return handleOf(id, agent, layers);
     if (agent !== undefined) {
       throw new SandboxError("AlreadyExists", `sandbox ${id} is dead and keeps its files`, {
         hint: "destroy it first",
@@ -318,4 +321,16 @@ class ContainerBackend implements Backend {
 
 function lost(id: SandboxId, cause?: unknown): SandboxError {
   return new SandboxError("SandboxLost", `the agent of ${id} is gone`, cause === undefined ? {} : { cause });
+}
+
+/** While nobody served the data of a layer its readers may have got zeros, and may have kept them. */
+function layerLost(id: SandboxId, layer: LayerDigest): SandboxError {
+  return new SandboxError(
+    "SandboxLost",
+    `layer ${layer} of ${id} was not served for a while: what it read may be wrong`,
+    {
+      hint: "create it again; the layer itself is whole in the store",
+      details: { layer },
+    },
+  );
 }

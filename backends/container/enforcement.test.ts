@@ -202,7 +202,7 @@ describe("what cannot be enforced is refused by name", () => {
 
   test("a launcher that fails half-way leaves nothing", async () => {
     const backend = await rig.restart({
-      mounts: { mounted: new Set<never>(), acquire: async () => ["/no/such/layer"] },
+      mounts: { mounted: new Set<never>(), lost: new Set<never>(), acquire: async () => ["/no/such/layer"] },
     });
     await assert.rejects(backend.create(rig.spec(), { slot: 0 }, soon()), { kind: "Internal" });
     const inventory = await backend.inventory();

@@ -1,5 +1,6 @@
 import type { Handle } from "#core/backend.ts";
 import type { SandboxId } from "#core/ids.ts";
+import type { LayerDigest } from "#core/sandbox.ts";
 import { processStartTicks } from "#host/sys/process.ts";
 
 /** The agent of a sandbox as the host sees it. The pair names one process for good, however pids are reused. */
@@ -18,8 +19,13 @@ export interface AgentRecord extends AgentProcess {
 }
 
 /** What the edge stores of a sandbox. */
-export function handleOf(id: SandboxId, agent: AgentProcess): Handle {
-  return { version: 1, id, opaque: { pid: agent.pid, startTicks: agent.startTicks } };
+export function handleOf(id: SandboxId, agent: AgentProcess, layers: readonly LayerDigest[]): Handle {
+  return { version: 1, id, opaque: { pid: agent.pid, startTicks: agent.startTicks, layers } };
+}
+
+/** The layers that the sandbox reads from; none for a handle that does not say. */
+export function layersOf({ opaque }: Handle): readonly unknown[] {
+  return Array.isArray(opaque.layers) ? opaque.layers : [];
 }
 
 /** The agent a handle names; `undefined` for a handle that this backend did not make. */

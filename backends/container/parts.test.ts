@@ -19,7 +19,7 @@ const id = newSandboxId(parseEdgeId("test"));
 describe("handles", () => {
   test("a handle survives JSON and names the same agent", () => {
     const agent = { pid: 42, startTicks: 4711 };
-    assert.deepEqual(agentOf(JSON.parse(JSON.stringify(handleOf(id, agent)))), agent);
+    assert.deepEqual(agentOf(JSON.parse(JSON.stringify(handleOf(id, agent, [])))), agent);
   });
 
   test("what is no handle of this backend names no agent", () => {
