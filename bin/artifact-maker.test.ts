@@ -17,6 +17,7 @@ test("an import beyond those made at a time reads nothing of its upload until on
       {
         store,
         mounts: { unmountUnused: () => undefined },
+        collapseBytes: 0,
         registries: { authFile: undefined, registriesFile: undefined },
       },
       systemClock,

@@ -4,6 +4,7 @@ import { sweepDebianBuilds } from "#host/debian.ts";
 import type { RegistrySettings } from "#host/fetch/skopeo.ts";
 import { HOST_BUSYBOX, hostBusybox } from "#images/busybox.ts";
 import type { NewArtifact } from "#images/catalogue.ts";
+import { collapseLayers } from "#images/collapse.ts";
 import { collectGarbage } from "#images/collect.ts";
 import { buildDebian } from "#images/debian.ts";
 import { type ImportedArtifact, importArtifact } from "#images/import.ts";
@@ -23,6 +24,8 @@ export interface MakerParts {
   readonly store: LayerStore;
   readonly mounts: Pick<LayerMounts, "unmountUnused">;
   readonly registries: RegistrySettings;
+  /** Neighbouring layers of an artifact become one as long as they are together no larger than this. */
+  readonly collapseBytes: number;
 }
 
 /**
@@ -30,7 +33,7 @@ export interface MakerParts {
  * Disposing waits for what is under way, whose callers have left: nothing of it is left then.
  */
 export async function openArtifactMaker(
-  { store, mounts, registries }: MakerParts,
+  { store, mounts, registries, collapseBytes }: MakerParts,
   clock: Clock,
 ): Promise<ArtifactMaker & AsyncDisposable> {
   await sweepDebianBuilds();
@@ -45,9 +48,13 @@ export async function openArtifactMaker(
       underWay.delete(made);
     }
   };
+  const collapsed = async (made: Promise<NewArtifact>): Promise<NewArtifact> => {
+    const artifact = await made;
+    return { ...artifact, layers: await collapseLayers(store, artifact.layers, collapseBytes) };
+  };
   return {
-    importArchive: (request) => make(request.signal, () => importArchive(store, request)),
-    importFrom: (request) => make(request.signal, () => fetchArtifact({ store, registries }, request)),
+    importArchive: (request) => make(request.signal, () => collapsed(importArchive(store, request))),
+    importFrom: (request) => make(request.signal, () => collapsed(fetchArtifact({ store, registries }, request))),
     buildDebian: (request) => make(request.signal, () => build(store, request)),
     async collect(keep) {
       // Before their files go: a mount would hold the space of what is removed.

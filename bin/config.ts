@@ -74,6 +74,10 @@ const loadNode = defineSettings(
       "Credentials for registries, as podman login writes them, for every project's imports that bring none.",
     ),
     registriesFile: path(undefined, "Mirrors of registries, instead of /etc/containers/registries.conf."),
+    collapseBelow: mebibytes(
+      "3GiB",
+      "Neighbouring layers of an image are merged while they are together no larger than this.",
+    ),
     ...CONTAINER_SETTINGS,
     ...MICROVM_SETTINGS,
     logLevel: text("info", "fatal, error, warn, info, debug or trace."),

@@ -66,7 +66,9 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   opened.defer(() => edge.close({ keepSandboxes }));
   const node = opened.use(await connectEdge(edge, config.nodeApi, log));
   const state = opened.use(new SqliteState(join(config.dataDir, "control.db")));
-  const maker = opened.use(await openArtifactMaker({ store, mounts, registries: registrySettings(config) }, clock));
+  const registries = registrySettings(config);
+  const collapseBytes = config.collapseBelow * MIB;
+  const maker = opened.use(await openArtifactMaker({ store, mounts, registries, collapseBytes }, clock));
   const control = opened.use(
     await openControl({
       config: controlConfig(config),

@@ -13,6 +13,7 @@ import { LAYER_FILES, type LayerBlob, type LayerManifest } from "./manifest.ts";
 import { DiskRoom } from "./room.ts";
 import type { LayerStore } from "./store.ts";
 import { LayerTree } from "./tree.ts";
+import { markWhiteouts } from "./whiteouts.ts";
 
 /** A builder whose full stages the feeder must write out, by awaiting `drain`, whenever it likes to wait. */
 export interface Feed {
@@ -58,6 +59,7 @@ export async function buildLayer(options: BuildLayerOptions, feed: (feed: Feed) 
     await feed({ builder, drain: () => (blob.isFull ? blob.drain() : Promise.resolve()) });
     options.finish?.(builder.tree);
     const written = await blob.finish();
+    markWhiteouts(builder.tree.root);
     const draft = await draftImage(builder.tree.root);
     const content = draft.contentDigest((address) => blob.digestAt(address));
     const { blobs, numbers } = await numberDevices(store.blobs, blob, written);

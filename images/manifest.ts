@@ -69,8 +69,9 @@ function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
 }
 
 /** The error for a layer whose files are not what its name promises. */
-export function damagedLayer(digest: LayerDigest, part: keyof typeof LAYER_FILES): SandboxError {
+export function damagedLayer(digest: LayerDigest, part: keyof typeof LAYER_FILES, cause?: unknown): SandboxError {
   return new SandboxError("Internal", `the ${part} of layer ${digest} is damaged in the store`, {
+    cause,
     hint: "remove the artifacts that use the layer and import them again",
     details: { layer: digest, part },
   });

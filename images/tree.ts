@@ -3,7 +3,8 @@ import { type Attributes, type ByteString, badInput, shown, type TreeEntry } fro
 import { components } from "#core/tar/path.ts";
 import { type Content, Inode } from "./erofs/inode.ts";
 import { type ImportLimits, MAX_ID } from "./limits.ts";
-import { keptXattrs, OPAQUE_VALUE, OPAQUE_XATTR } from "./xattr-policy.ts";
+import { isOpaque, isWhiteout, markOpaque, OPAQUE_XATTR, whiteout } from "./whiteouts.ts";
+import { keptXattrs } from "./xattr-policy.ts";
 
 type Directory = Map<ByteString, Inode>;
 
@@ -44,7 +45,7 @@ export class LayerTree {
     const directory = this.#directoryOf(parts, entry.path);
     const existing = directory.get(name);
     if (entry.type === "directory" && existing?.content.type === "directory") {
-      const wasOpaque = existing.attributes.xattrs?.has(OPAQUE_XATTR) ?? false;
+      const wasOpaque = isOpaque(existing);
       existing.attributes = attributesOf(entry);
       if (wasOpaque) markOpaque(existing);
       return existing;
@@ -67,7 +68,7 @@ export class LayerTree {
     const existing = directory.get(name);
     if (existing?.content.type === "directory") markOpaque(existing);
     if (existing !== undefined) return;
-    directory.set(name, new Inode({ ...PLAIN_DIRECTORY, mode: 0 }, { type: "character-device", major: 0, minor: 0 }));
+    directory.set(name, whiteout());
   }
 
   /** Hides everything that the layers below have in the directory `path`. */
@@ -162,7 +163,7 @@ export class LayerTree {
       for (const part of parts) {
         const child: Inode | undefined =
           inode.content.type === "directory" ? inode.content.children.get(part) : undefined;
-        isHidden ||= inode.attributes.xattrs?.has(OPAQUE_XATTR) ?? false;
+        isHidden ||= isOpaque(inode);
         if (child === undefined) {
           found = false;
           isHidden ||= inode.content.type !== "directory";
@@ -187,12 +188,6 @@ export class LayerTree {
       throw new SandboxError("TooLarge", `names and attributes of the tree exceed ${this.#limits.nameBytes} bytes`);
     }
   }
-}
-
-/** An overlay's mark that a name of the layers below is gone. */
-function isWhiteout(inode: Inode): boolean {
-  const { content } = inode;
-  return content.type === "character-device" && content.major === 0 && content.minor === 0;
 }
 
 function contentOf(entry: TreeEntry): Content {
@@ -235,13 +230,6 @@ function attributesOf(entry: TreeEntry): Attributes {
 
 function isId(id: number): boolean {
   return Number.isInteger(id) && id >= 0 && id <= MAX_ID;
-}
-
-function markOpaque(inode: Inode): void {
-  inode.attributes = {
-    ...inode.attributes,
-    xattrs: new Map([...(inode.attributes.xattrs ?? []), [OPAQUE_XATTR, OPAQUE_VALUE]]),
-  };
 }
 
 function withoutOpaque(attributes: Attributes): Attributes {

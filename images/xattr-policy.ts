@@ -3,11 +3,7 @@ import { badInput, shown } from "#core/tar/entry.ts";
 import { MAX_NAME_BYTES } from "#core/tar/path.ts";
 import { canStoreXattr, xattrBytes } from "./erofs/xattrs.ts";
 import { MAX_XATTR_BYTES } from "./limits.ts";
-
-/** By this an overlay knows that a directory hides all that lower layers have in it. */
-export const OPAQUE_XATTR = "trusted.overlay.opaque";
-/** Its only value. */
-export const OPAQUE_VALUE: Uint8Array = Buffer.from("y");
+import { OPAQUE_XATTR } from "./whiteouts.ts";
 
 /** Attributes that mean something to the overlay a tree was taken from, and nothing in a layer of its own. */
 const OF_ANOTHER_OVERLAY = ["origin", "impure", "nlink", "upper", "uuid"].map((name) => `trusted.overlay.${name}`);

@@ -38,6 +38,10 @@ const TYPE_BITS: Readonly<Record<FileType, number>> = {
   socket: 0o140000,
 };
 
+const TYPE_MASK = 0o170000;
+// The keys are those of the record.
+const FILE_TYPES_BY_BITS = new Map(Object.entries(TYPE_BITS).map(([type, bits]) => [bits, type as FileType]));
+
 const DIRENT_TYPES: Readonly<Record<FileType, number>> = {
   file: 1,
   directory: 2,
@@ -51,6 +55,11 @@ const DIRENT_TYPES: Readonly<Record<FileType, number>> = {
 /** `st_mode`: type and permission bits. */
 export function modeBits(inode: Inode): number {
   return TYPE_BITS[inode.type] | inode.attributes.mode;
+}
+
+/** The type in a `st_mode`; `undefined` for none. */
+export function typeOfMode(mode: number): FileType | undefined {
+  return FILE_TYPES_BY_BITS.get(mode & TYPE_MASK);
 }
 
 /** The type code that directories repeat. */

@@ -31,6 +31,27 @@ export function writeXattrs(image: Buffer, offset: number, xattrs: Xattrs): void
   }
 }
 
+/** What `writeXattrs` wrote in `bytes` bytes at `offset`. Throws a `RangeError` when it runs out of the image. */
+export function readXattrs(image: Buffer, offset: number, bytes: number): Xattrs {
+  if (bytes === 0) return undefined;
+  const found = new Map<ByteString, Uint8Array>();
+  const end = offset + bytes;
+  for (let cursor = offset + XATTR_HEADER_BYTES; cursor + 4 <= end; ) {
+    const [nameBytes, index, valueBytes] = [
+      image.readUInt8(cursor),
+      image.readUInt8(cursor + 1),
+      image.readUInt16LE(cursor + 2),
+    ];
+    const known = XATTR_PREFIXES.find((prefix) => prefix.index === index);
+    const value = cursor + 4 + nameBytes;
+    if (known === undefined || value + valueBytes > end) throw new RangeError("attributes are damaged");
+    const name = known.prefix + image.toString("latin1", cursor + 4, value);
+    found.set(name, Uint8Array.from(image.subarray(value, value + valueBytes)));
+    cursor += entryBytes(name, image.subarray(value, value + valueBytes));
+  }
+  return found;
+}
+
 function entryBytes(name: ByteString, value: Uint8Array): number {
   return alignUp(4 + split(name).rest.length + value.length, 4);
 }

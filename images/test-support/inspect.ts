@@ -9,16 +9,24 @@ import { readXattrs } from "./read-xattrs.ts";
 /** What can be seen of one file, as text: equal trees give equal maps. */
 export type Snapshot = ReadonlyMap<string, string>;
 
+/** What is left out: owners, or the counts of names. */
+export interface SnapshotOptions {
+  readonly withOwners?: boolean;
+  readonly withCounts?: boolean;
+}
+
 /** Everything below a directory, by path as `latin1`. Files with several names show the first one of them. */
-export function snapshot(directory: string, options: { readonly withOwners?: boolean } = {}): Snapshot {
+export function snapshot(directory: string, options: SnapshotOptions = {}): Snapshot {
   const found = new Map<string, string>();
-  const names = new Map<bigint, string>();
+  const names = new Map<string, string>();
   const visit = (at: Buffer, path: string): void => {
     const stats = lstatSync(at, { bigint: true });
-    const first = stats.isDirectory() ? path : (names.get(stats.ino) ?? path);
-    names.set(stats.ino, first);
+    const id = `${stats.dev}:${stats.ino}`;
+    const first = stats.isDirectory() ? path : (names.get(id) ?? path);
+    names.set(id, first);
     const xattrs = [...(readXattrs(at) ?? [])].map(([name, value]) => `${name}=${Buffer.from(value).toString("hex")}`);
     const owner = options.withOwners === false ? "" : `${stats.uid}:${stats.gid}`;
+    const count = options.withCounts === false ? "" : stats.nlink;
     const size = stats.isFile() || stats.isSymbolicLink() ? stats.size : "-";
     const content = stats.isFile()
       ? createHash("sha256").update(readFileSync(at)).digest("hex")
@@ -27,7 +35,7 @@ export function snapshot(directory: string, options: { readonly withOwners?: boo
         : String(stats.rdev);
     found.set(
       path,
-      [stats.mode.toString(8), owner, size, stats.mtimeNs, stats.nlink, first, xattrs.sort(), content].join(" "),
+      [stats.mode.toString(8), owner, size, stats.mtimeNs, count, first, xattrs.sort(), content].join(" "),
     );
     if (!stats.isDirectory()) return;
     for (const name of readdirSync(at, { encoding: "buffer" }).sort(Buffer.compare)) {
