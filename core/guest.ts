@@ -84,6 +84,9 @@ export interface TaskSpec {
   readonly timeLimitMs: number | undefined;
 }
 
+/** How the program of a cell comes to be. */
+export type CellProgram = "cold" | "forked" | { readonly argv: readonly Uint8Array[] };
+
 /** Paths are absolute, inside the sandbox, as bytes. File actions end with `code` 0 or the errno that stopped them. */
 export type TaskAction =
   | { readonly type: "exec"; readonly argv: readonly Uint8Array[]; readonly terminal?: TerminalSize | undefined }
@@ -117,6 +120,14 @@ export type TaskAction =
       readonly replace: boolean;
       readonly parents: boolean;
     }
+  /**
+   * In a sandbox with cells: the place of one call, ready when the start resolves. `program`: `cold` is started at the call, `forked` is
+   * made by the fork server now and waits, `started` is started now and waits. stdin takes the request, stdout gives the result in
+   * the coding of `core/cells.ts`.
+   */
+  | { readonly type: "cell"; readonly program: CellProgram; readonly spaceBytes: number }
+  /** In a sandbox with cells: a program that forks what runs in them. It keeps the rights of the sandbox's root. */
+  | { readonly type: "fork-server"; readonly argv: readonly Uint8Array[] }
   /**
    * A connection to the sandbox's loopback, without a process: stdin goes into it, stdout is what comes back, the end of either
    * is half a close. It ends when both have, with `code` 0, or the errno that broke it; it does not outlive its link. Rejects

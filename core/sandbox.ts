@@ -69,6 +69,8 @@ export interface SandboxSpec {
   readonly rlimits: Readonly<Partial<Record<RlimitName, Rlimit>>>;
   readonly lifetime: Lifetime;
   readonly labels: Readonly<Record<string, string>>;
+  /** Its agent makes cells, in which functions run; nothing of it can be written to then. No user can ask for it. */
+  readonly cells?: boolean | undefined;
   /** What the user asked for (`debian:latest`, …), for people to read. */
   readonly origin: {
     readonly base: string;

@@ -2,7 +2,7 @@ import { readlinkSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { hasCode, SandboxError } from "#core/errors.ts";
-import type { Cgroups } from "#host/cgroup/cgroups.ts";
+import { type Cgroups, MAIN } from "#host/cgroup/cgroups.ts";
 import { signalProcess } from "#host/sys/pidfd.ts";
 import { processName, processStartTicks } from "#host/sys/process.ts";
 import { type AgentProcess, isAlive } from "./handle.ts";
@@ -72,7 +72,9 @@ function isLauncher(pid: number): boolean {
 function sandboxOf(pid: number): string | undefined {
   try {
     const file = readlinkSync(`/proc/${pid}/fd/${CGROUP_FD}`);
-    return CGROUP_DOORS.includes(basename(file)) ? basename(dirname(file)) : undefined;
+    if (!CGROUP_DOORS.includes(basename(file))) return undefined;
+    const dir = dirname(file);
+    return basename(basename(dir) === MAIN ? dirname(dir) : dir);
   } catch (error) {
     if (hasCode(error, "ENOENT", "ESRCH", "EACCES")) return undefined;
     throw error;

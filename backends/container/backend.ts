@@ -286,7 +286,7 @@ class ContainerBackend implements Backend {
     const { config } = this.#options;
     const prepared = {
       ...parts,
-      cgroups: cgroups.plan(spec.id, limitsOf(spec)),
+      cgroups: spec.cells === true ? cgroups.planCells(spec.id, limitsOf(spec)) : cgroups.plan(spec.id, limitsOf(spec)),
       agentCgroups: cgroups.agentDirs,
       socketPath: runDirs.socketPath(spec.id),
       profile,

@@ -50,9 +50,19 @@ export function launchRequest(
     // The sandbox has its loopback only: a resolver would be asked in vain, and time out.
     resolvConf: "",
     socketPath: prepared.socketPath,
-    agentArgs: [...processorArgs(prepared.processors), ...rlimitArgs(spec.rlimits), ...profileArgs(prepared.profile)],
+    agentArgs: [
+      ...cellArgs(prepared.cgroups),
+      ...processorArgs(prepared.processors),
+      ...rlimitArgs(spec.rlimits),
+      ...profileArgs(prepared.profile),
+    ],
     cgroups: prepared.cgroups,
   };
+}
+
+function cellArgs(cgroups: readonly CgroupPlan[]): readonly string[] {
+  const directories = cgroups.filter(({ delegate }) => delegate === true).length;
+  return directories === 0 ? [] : [`--cells=${directories}`];
 }
 
 function processorArgs(processors: string | undefined): readonly string[] {

@@ -129,7 +129,9 @@ async function actOnFile(action: FileAction, io: ProgramIo, { files }: FakeSandb
     case "move":
       files.move(action.path, action.target, action);
       return 0;
+    case "cell":
     case "chown":
+    case "fork-server":
     case "read-tree":
     case "symlink":
     case "watch":

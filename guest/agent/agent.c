@@ -234,18 +234,16 @@ static void turn(struct agent *a) {
 	}
 }
 
-/* A network namespace starts with its loopback down. */
-static void loopback_up(bool init) {
+bool loopback_raise(void) {
 	struct ifreq request = {.ifr_name = "lo"};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0) return;
-	bool known = ioctl(fd, SIOCGIFFLAGS, &request) == 0;
-	if (known && !(request.ifr_flags & IFF_UP)) {
-		request.ifr_flags |= IFF_UP;
-		bool up = ioctl(fd, SIOCSIFFLAGS, &request) == 0;
-		require(up || !init, 71);
-	}
+	/* A kernel without it has none to raise. */
+	if (fd < 0) return true;
+	bool up = ioctl(fd, SIOCGIFFLAGS, &request) != 0 || (request.ifr_flags & IFF_UP) != 0;
+	request.ifr_flags |= IFF_UP;
+	if (!up) up = ioctl(fd, SIOCSIFFLAGS, &request) == 0;
 	close(fd);
+	return up;
 }
 
 static void raise_descriptors(struct options *options) {
@@ -290,7 +288,7 @@ static void prepare(struct agent *a) {
 	umask(022);
 	become_nobodys(a);
 	for (int fd = 0; fd < LISTENER; fd++) require(fcntl(fd, F_GETFD) >= 0, 72);
-	int last = a->options.blank ? BLANK_SOCKET : LISTENER + a->options.cgroups;
+	int last = a->options.blank ? BLANK_SOCKET : LISTENER + a->options.cgroups + a->options.cells;
 	for (int fd = LISTENER; fd <= last; fd++) require(ioctl(fd, FIOCLEX) == 0, 72);
 	if (a->options.blank) require(blank_ready() == 0, 71);
 	if (a->options.shell > 0) require(ioctl(a->options.shell, FIOCLEX) == 0, 72);
@@ -300,7 +298,8 @@ static void prepare(struct agent *a) {
 	a->epoll = epoll_create1(EPOLL_CLOEXEC);
 	require(a->epoll >= 0, 71);
 	raise_descriptors(&a->options);
-	loopback_up(a->init);
+	bool up = loopback_raise();
+	require(up || !a->init, 71);
 	take_signals(a);
 	agent_watch(a, LISTENER, EPOLLIN, ON_LISTENER, NULL);
 	if (!a->options.blank) {
@@ -314,7 +313,7 @@ static void prepare(struct agent *a) {
 int main(int argc, char **argv) {
 	if (argc == 2 && strcmp(argv[1], "--machine") == 0 && getpid() == 1) machine_main();
 	if (options_parse(argc, argv, &agent.options) != 0) {
-		static const char usage[] = "usage: dsec-agent [--blank] [--shell=DESCRIPTOR] [--cgroups=N] [--processors=LIST] [--apparmor=PROFILE] "
+		static const char usage[] = "usage: dsec-agent [--blank] [--shell=DESCRIPTOR] [--cgroups=N] [--cells=N] [--processors=LIST] [--apparmor=PROFILE] "
 					    "[--rlimit=NAME:SOFT:HARD]...\n";
 		ssize_t ignored = write(2, usage, sizeof usage - 1);
 		(void)ignored;

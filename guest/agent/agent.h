@@ -159,6 +159,7 @@ struct rlimit_setting {
 struct options {
 	bool blank; /* what follows comes later, from the launcher */
 	int cgroups;
+	int cells; /* directories of cgroups behind those of `cgroups`: the container runs functions */
 	char profile[PROFILE_LIMIT + 1]; /* of AppArmor, for all but the agent; empty: none */
 	int shell; /* descriptor of the program that sessions run; 0: none */
 	int rlimits;
@@ -221,6 +222,8 @@ void agent_drop_buffers(struct agent *agent);
 void *pages_map(size_t size);
 void pages_unmap(void *pages, size_t size);
 void close_fd(int *fd);
+/* A network namespace starts with its loopback down. False: it stays so. */
+bool loopback_raise(void);
 /* A small file of the kernel, read at once and ended by a zero. False: nothing could be read. */
 bool read_text(const char *path, char *text, size_t size);
 

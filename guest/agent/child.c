@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "cell.h"
 #include "files.h"
 #include "program.h"
 #include "session.h"
@@ -67,14 +69,23 @@ static int arrange(const struct spawn *spawn, bool terminal) {
 	for (int i = 0; i < count; i++) {
 		if (dup3(moved[i], REPORT + i, O_CLOEXEC) < 0) return errno;
 	}
-	return close_from(REPORT + count) != 0 ? errno : 0;
+	return 0;
+}
+
+/* All but the streams, and in the keeper of a cell the directories of its cgroups. */
+static int close_rest(const struct options *options, const struct spawn *spawn, bool keeper) {
+	int used = REPORT + 1;
+	for (int at = PASSED_MARKER; at <= PASSED_SHELL; at++) used += spawn->fds[at] >= 0;
+	if (!keeper) return close_from(used) != 0 ? errno : 0;
+	if (options->cgroups > 0 && close_between(used, REPORT + options->cgroups) != 0) return errno;
+	return close_from(used + options->cgroups + options->cells) != 0 ? errno : 0;
 }
 
 /*
  * The spawner is protected from the kernel's memory killer, commands are not. The file belongs to the process only while it is
  * dumpable; by now it holds nothing that is not the command's own.
  */
-static int become_killable(void) {
+int become_killable(void) {
 	prctl(PR_SET_DUMPABLE, 1);
 	int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 	int error = fd < 0 || write(fd, "0", 1) != 1 ? errno : 0;
@@ -109,6 +120,25 @@ static void run(const struct start *start, const struct identity *identity) {
 	fail(REPORT, failure.missing_interpreter ? STAGE_INTERPRETER : STAGE_EXEC, failure.error);
 }
 
+/*
+ * A program of the platform that keeps the container's rights, to give them up in each of its forks. It finds on descriptor 4 what that
+ * takes: u32 size of the filter on system calls, the filter, the name of the AppArmor profile.
+ */
+static _Noreturn void serve_forks(const struct options *options, const struct start *start, const struct identity *identity) {
+	size_t size;
+	const void *filter = seccomp_program(&size);
+	uint32_t length = (uint32_t)size;
+	int fd = memfd_create("confinement", 0);
+	if (fd < 0 || write(fd, &length, sizeof length) != sizeof length || write(fd, filter, size) != (ssize_t)size ||
+	    write(fd, options->profile, strlen(options->profile)) < 0 || lseek(fd, 0, SEEK_SET) != 0) {
+		fail(REPORT, STAGE_SETUP, errno);
+	}
+	if (fd != MARKER && (dup2(fd, MARKER) < 0 || close(fd) != 0)) fail(REPORT, STAGE_SETUP, errno);
+	if (chdir("/") != 0) fail(REPORT, STAGE_CWD, errno);
+	run(start, identity);
+	_exit(127);
+}
+
 void child_main(const struct options *options, const struct spawn *spawn) {
 	static struct identity identity;
 	struct start start;
@@ -120,11 +150,18 @@ void child_main(const struct options *options, const struct spawn *spawn) {
 	const uint8_t *body = map_body(spawn);
 	if (body == NULL) fail(first_report, STAGE_SETUP, errno);
 	if (start_parse(body, spawn->body_size, &start) != 0) fail(first_report, STAGE_REQUEST, EINVAL);
+	bool keeper = start.action == ACTION_CELL;
+	if ((keeper || start.action == ACTION_FORK_SERVER) && options->cells == 0) fail(first_report, STAGE_CELL, ENOSYS);
 	int error = arrange(spawn, start.terminal.rows != 0);
 	if (error != 0) fail(first_report, STAGE_SETUP, error);
+	error = close_rest(options, spawn, keeper);
+	if (error != 0) fail(REPORT, STAGE_SETUP, error);
+	if ((error = identity_resolve(start.user, &identity)) != 0) fail(REPORT, STAGE_USER, error);
+	if (keeper) cell_main(options, &start, &identity, REPORT);
 	signal(SIGPIPE, SIG_DFL);
 	if ((error = become_killable()) != 0) fail(REPORT, STAGE_SETUP, error);
-	if ((error = identity_resolve(start.user, &identity)) != 0) fail(REPORT, STAGE_USER, error);
+	if (start.action == ACTION_FORK_SERVER) serve_forks(options, &start, &identity);
+	if (options->cells > 0 && (error = confine_rights(options, NULL)) != 0) fail(REPORT, STAGE_CONFINE, error);
 	if ((error = apply_rlimits(options)) != 0) fail(REPORT, STAGE_RLIMIT, error);
 	/* Programs open their terminal by its name, too. */
 	if (start.terminal.rows != 0 && fchown(0, identity.uid, (gid_t)-1) != 0) fail(REPORT, STAGE_SETUP, errno);

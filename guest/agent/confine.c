@@ -79,10 +79,13 @@ static void prefer_processors(const cpu_set_t *processors) {
 	if (CPU_COUNT(processors) > 0) sched_setaffinity(0, sizeof *processors, processors);
 }
 
-int confine(const struct options *options, int *listener) {
+int confine_place(const struct options *options) {
 	prefer_processors(&options->processors);
-	int error = enter_cgroups(options->cgroups);
-	if (error == 0) error = seccomp_install(listener);
+	return enter_cgroups(options->cgroups);
+}
+
+int confine_rights(const struct options *options, int *listener) {
+	int error = seccomp_install(listener);
 	if (error == 0) error = drop_bounding(kept_mask());
 	if (error == 0) error = drop_own(kept_mask());
 	/* Last: the profile knows only the capabilities that are left now. */

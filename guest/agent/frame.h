@@ -51,6 +51,7 @@ enum stage {
 	STAGE_DUPLICATE = 11,   /* the number is taken */
 	STAGE_CONNECT = 12,     /* nobody takes connections at the port */
 	STAGE_SESSION = 13,     /* the agent was given no shell (ENOENT), or the session of a line is none (ESRCH) */
+	STAGE_CELL = 14,        /* no cell could be made */
 };
 
 /* Flags of STDIN_ACK. */

@@ -84,6 +84,12 @@ int options_parse(int argc, char **argv, struct options *options) {
 			text += 10;
 			if (!take_amount(&text, &count) || *text != 0 || count > CGROUP_LIMIT) return -1;
 			options->cgroups = (int)count;
+		} else if (strncmp(text, "--cells=", 8) == 0) {
+			text += 8;
+			/* The last of those that are there already. */
+			if (!take_amount(&text, &count) || *text != 0 || count > (rlim_t)options->cgroups) return -1;
+			options->cells = (int)count;
+			options->cgroups -= (int)count;
 		} else if (strcmp(text, "--blank") == 0) {
 			options->blank = true;
 		} else if (strncmp(text, "--apparmor=", 11) == 0) {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "cell.h"
 
 #define SOCKET 3
 
@@ -108,12 +109,20 @@ static bool tell_listener(int socket, int listener) {
 	return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)sizeof report;
 }
 
+/* The directories of cells stay where they are. */
+static int close_others(const struct options *options) {
+	if (options->cgroups > 0 && close_between(SOCKET + 1, SOCKET + options->cgroups) != 0) return -1;
+	return close_from(SOCKET + 1 + options->cgroups + options->cells);
+}
+
 void spawner_main(const struct options *options, int socket) {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	prctl(PR_SET_NAME, "dsec-spawner");
 	reset_signals();
 	int listener = -1;
-	int error = confine(options, &listener);
+	int error = confine_place(options);
+	/* What makes cells needs its rights; what it starts gives them up one by one. */
+	if (error == 0) error = options->cells > 0 ? cell_prepare_container() : confine_rights(options, &listener);
 	if (error != 0) {
 		struct report report = {.stage = STAGE_CONFINE, .value = error};
 		ssize_t ignored = write(socket, &report, sizeof report);
@@ -121,7 +130,7 @@ void spawner_main(const struct options *options, int socket) {
 		_exit(1);
 	}
 	if (listener >= 0 && !tell_listener(socket, listener)) _exit(1);
-	if (dup2(socket, SOCKET) != SOCKET || close_from(SOCKET + 1) != 0) _exit(1);
+	if (dup2(socket, SOCKET) != SOCKET || close_others(options) != 0) _exit(1);
 	serve(options);
 	_exit(0);
 }

@@ -46,14 +46,24 @@ struct spawn {
 /* Never returns. `socket` is a SOCK_SEQPACKET; the cgroup.procs files are descriptors 4 and following. */
 _Noreturn void spawner_main(const struct options *options, int socket);
 
+/* confine.c: goes where the sandbox's limits hold. 0 or an errno. */
+int confine_place(const struct options *options);
 /* confine.c: gives up what the sandbox must not have. 0 or an errno; `listener` as of the filter. */
-int confine(const struct options *options, int *listener);
+int confine_rights(const struct options *options, int *listener);
 
-/* seccomp.c: 0 or an errno. Needs CAP_SYS_ADMIN over the own user namespace. `listener` hears of sysinfo(2); -1: nobody does. */
+/*
+ * seccomp.c: 0 or an errno. Needs CAP_SYS_ADMIN over the own user namespace. `listener` hears of sysinfo(2); -1: nobody does. NULL: it
+ * is not wanted.
+ */
 int seccomp_install(int *listener);
+/* The filter without a listener as the kernel takes it, for programs that install it themselves; `size` in bytes. */
+const void *seccomp_program(size_t *size);
 
 /* spawner.c: nothing of other tasks may be left in a process that its user may look into. */
 void spawner_wipe(void);
+
+/* child.c: gives up the spawner's protection from the kernel's memory killer. 0 or an errno. */
+int become_killable(void);
 
 /* child.c: becomes the command or carries out the file action. */
 _Noreturn void child_main(const struct options *options, const struct spawn *spawn);

@@ -43,9 +43,9 @@ static bool complete(const struct field fields[START_TAG_LIMIT]) {
 	/* A line runs as its session does. */
 	if (action == ACTION_LINE) return fields[START_SESSION].value != NULL && fields[START_LINE].value != NULL;
 	if (fields[START_USER].value == NULL || fields[START_CWD].value == NULL) return false;
-	if (action == ACTION_SESSION || action == ACTION_LISTENERS) return true;
+	if (action == ACTION_SESSION || action == ACTION_LISTENERS || action == ACTION_CELL) return true;
 	if (action == ACTION_CONNECT) return fields[START_PORT].value != NULL;
-	if (action == ACTION_EXEC) return is_texts(&fields[START_ARGV]) && fields[START_ARGV].value[0] != 0;
+	if (action == ACTION_EXEC || action == ACTION_FORK_SERVER) return is_texts(&fields[START_ARGV]) && fields[START_ARGV].value[0] != 0;
 	return fields[START_PATH].value != NULL && fields[START_PATH].value[0] == '/';
 }
 
@@ -102,7 +102,8 @@ int start_parse(const uint8_t *body, size_t size, struct start *start) {
 		.env_size = fields[START_ENV].size,
 	};
 	bool of_session = start->action == ACTION_SESSION || start->action == ACTION_LINE;
-	bool process = (start->action >= ACTION_EXEC && start->action <= ACTION_WATCH) || of_session;
+	bool of_cells = start->action == ACTION_CELL || start->action == ACTION_FORK_SERVER;
+	bool process = (start->action >= ACTION_EXEC && start->action <= ACTION_WATCH) || of_session || of_cells;
 	if (!process && !start_is_direct(start->action)) return -1;
 	if (fields[START_PORT].value != NULL && start->port == 0) return -1;
 	if (start->action == ACTION_CONNECT && !start->input) return -1;
@@ -112,6 +113,7 @@ int start_parse(const uint8_t *body, size_t size, struct start *start) {
 		start->terminal.columns = get16(fields[START_TERMINAL].value + 2);
 		if (start->terminal.rows == 0 || start->terminal.columns == 0) return -1;
 	}
+	if (start->action == ACTION_CELL && (!start->input || start->length > INT64_MAX)) return -1;
 	if (start->mode > 07777 || start->offset > INT64_MAX) return -1;
 	if ((start->action == ACTION_WRITE || start->action == ACTION_WRITE_TREE) && !start->input) return -1;
 	if (start->action == ACTION_CHOWN && start->owner == NULL) return -1;

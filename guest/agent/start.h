@@ -29,6 +29,8 @@ enum action {
 	ACTION_READ_TREE = 12,
 	ACTION_WRITE_TREE = 13,
 	ACTION_WATCH = 14,
+	ACTION_CELL = 24,        /* the place of one call of a function; see cell.h */
+	ACTION_FORK_SERVER = 25, /* a program that makes those of cells */
 };
 
 enum start_tag {
@@ -41,10 +43,10 @@ enum start_tag {
 	START_ARGV = 7,        /* strings */
 	START_PATH = 8,        /* string, absolute */
 	START_OFFSET = 9,      /* u64 */
-	START_LENGTH = 10,     /* u64 */
+	START_LENGTH = 10,     /* u64; of a cell: bytes that can be written in it */
 	START_MODE = 11,       /* u32 */
 	START_FLAG = 12,       /* u8: parents of what makes a name, recursive of remove, without hidden names of list,
-	                          owners of write tree, recursive of watch */
+	                          owners of write tree, recursive of watch, a cell whose program the fork server makes */
 	START_TERMINAL = 13,   /* u16 rows, u16 columns */
 	START_SESSION = 14,    /* u32, the session's task */
 	START_PORT = 15,       /* u16, not zero: connect; listeners: wait until somebody listens there */

@@ -52,6 +52,7 @@ const STAGES: ReadonlyMap<number, string> = new Map([
   [11, "duplicate"],
   [12, "connect"],
   [13, "session"],
+  [14, "cell"],
 ]);
 const LIMIT_CODES: ReadonlySet<string> = new Set([
   "EAGAIN",

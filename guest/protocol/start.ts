@@ -45,6 +45,8 @@ const ACTION_CODES: Readonly<Record<TaskAction["type"], number>> = {
   line: 17,
   "read-tree": 12,
   "write-tree": 13,
+  cell: 24,
+  "fork-server": 25,
   watch: 14,
 };
 
@@ -97,11 +99,7 @@ function commonFields(spec: TaskSpec): Field[] {
 
 function actionFields(action: TaskAction): Field[] {
   if (action.type === "exec") {
-    if (action.argv[0] === undefined || action.argv[0].length === 0) {
-      throw new SandboxError("InvalidArgument", "a command without a program", { hint: "give at least argv[0]" });
-    }
-    const texts = action.argv.map((argument) => text("argument", argument, ARGUMENT_LIMIT_BYTES));
-    const argv = { tag: TAG.argv, value: Buffer.concat(texts) };
+    const argv = argvField(action.argv);
     return action.terminal === undefined ? [argv] : [argv, { tag: TAG.terminal, value: encodeSize(action.terminal) }];
   }
   if (action.type === "connect") return [{ tag: TAG.port, value: port(action.port) }];
@@ -109,8 +107,24 @@ function actionFields(action: TaskAction): Field[] {
     return action.port === undefined ? [] : [{ tag: TAG.port, value: port(action.port) }];
   }
   if (action.type === "session") return [];
+  if (action.type === "fork-server") return [argvField(action.argv)];
+  if (action.type === "cell") return cellFields(action);
   if (action.type === "line") return lineFields(action);
   return [{ tag: TAG.path, value: path(action.path) }, ...fileFields(action)];
+}
+
+function argvField(argv: readonly Uint8Array[]): Field {
+  if (argv[0] === undefined || argv[0].length === 0) {
+    throw new SandboxError("InvalidArgument", "a command without a program", { hint: "give at least argv[0]" });
+  }
+  const texts = argv.map((argument) => text("argument", argument, ARGUMENT_LIMIT_BYTES));
+  return { tag: TAG.argv, value: Buffer.concat(texts) };
+}
+
+function cellFields({ program, spaceBytes }: Extract<TaskAction, { readonly type: "cell" }>): Field[] {
+  const space = { tag: TAG.length, value: amount("space", spaceBytes) };
+  if (program === "cold") return [space];
+  return program === "forked" ? [space, flag(true)] : [space, argvField(program.argv)];
 }
 
 function lineFields(action: Extract<TaskAction, { readonly type: "line" }>): Field[] {
@@ -122,7 +136,10 @@ function lineFields(action: Extract<TaskAction, { readonly type: "line" }>): Fie
   ];
 }
 
-type FileAction = Exclude<TaskAction, { readonly type: "exec" | "connect" | "listeners" | "session" | "line" }>;
+type FileAction = Exclude<
+  TaskAction,
+  { readonly type: "exec" | "connect" | "listeners" | "session" | "line" | "cell" | "fork-server" }
+>;
 
 function fileFields(action: FileAction): Field[] {
   switch (action.type) {

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { prepareTrees, readFeatures, removeTrees } from "./host.ts";
 import { isPopulated, killCgroup, processesOf } from "./kill.ts";
-import { type CgroupLayout, type NodeTree, readLayout } from "./layout.ts";
+import { type CgroupLayout, type Hierarchy, type NodeTree, readLayout } from "./layout.ts";
 import { type CgroupFeatures, type CgroupLimits, type CgroupWrite, checkLimits, limitWrites } from "./limits.ts";
 import { removeCgroup } from "./remove.ts";
 import { subdirectories } from "./tree.ts";
@@ -17,6 +17,8 @@ export interface CgroupPlan {
   readonly writes: readonly CgroupWrite[];
   /** Whether the sandbox's spawner moves itself into it. */
   readonly handOver: boolean;
+  /** Whether the sandbox's root may make cgroups in it. */
+  readonly delegate?: boolean;
 }
 
 /**
@@ -32,6 +34,8 @@ export interface Cgroups extends AsyncDisposable {
   check(limits: CgroupLimits): void;
   /** What the launcher has to make for a sandbox. Changes nothing; runs `check`. */
   plan(id: string, limits: CgroupLimits): readonly CgroupPlan[];
+  /** The same for one that makes cgroups of its own: its processes start in `MAIN` below its own, which it may make others beside. */
+  planCells(id: string, limits: CgroupLimits): readonly CgroupPlan[];
   /** Where agents live, one directory a tree: outside the limits of what they start, and first in line. */
   readonly agentDirs: readonly string[];
   /** Processes that live there: agents, and the launcher that starts them. */
@@ -52,6 +56,9 @@ export interface Cgroups extends AsyncDisposable {
 
 /** Where agents live. No sandbox can have this name: sandbox ids carry a dash. */
 const AGENTS = "agents";
+
+/** Where the processes of a sandbox start that makes cgroups of its own: in v2 none may be above those with limits. */
+export const MAIN = "main";
 
 /** A node name becomes a directory name. */
 const NODE_NAME = /^[a-z0-9][a-z0-9-]{0,31}$/;
@@ -101,6 +108,21 @@ class NodeCgroups implements Cgroups {
     }));
   }
 
+  planCells(id: string, limits: CgroupLimits): readonly CgroupPlan[] {
+    this.check(limits);
+    const own = this.trees.map(({ tree, dir }) => ({
+      tree,
+      dir: join(dir, id),
+      writes: [...limitWrites(tree, limits, this.features), ...handDownWrites(tree)],
+    }));
+    const doors = own.map(({ dir }) => ({ dir: join(dir, MAIN), writes: [], handOver: true }));
+    // A tree that can neither limit memory or processes nor count time has nothing for a cell.
+    const useful = ({ tree }: (typeof own)[number]) =>
+      tree.version === 2 || tree.controllers.has("memory") || tree.controllers.has("pids");
+    const made = own.map((each) => ({ dir: each.dir, writes: each.writes, handOver: false, delegate: useful(each) }));
+    return [...made, ...doors];
+  }
+
   get agentDirs(): readonly string[] {
     return this.trees.map(({ dir }) => join(dir, AGENTS));
   }
@@ -144,6 +166,12 @@ class NodeCgroups implements Cgroups {
   #dirs(id: string): readonly NodeTree[] {
     return this.trees.map(({ tree, dir }) => ({ tree, dir: join(dir, id) }));
   }
+}
+
+/** In v2 a cgroup's own children have its controllers when it says so. */
+function handDownWrites({ version, controllers }: Hierarchy): readonly CgroupWrite[] {
+  if (version === 1 || controllers.size === 0) return [];
+  return [["cgroup.subtree_control", [...controllers].map((name) => `+${name}`).join(" ")]];
 }
 
 function readOrEmpty(file: string): string {

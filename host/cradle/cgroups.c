@@ -54,6 +54,24 @@ static int hand_over(int dir, const struct cgroup *cgroup, int *handed_over, uns
 	return 0;
 }
 
+/*
+ * The sandbox's root may make cgroups below it and move processes between them. In v2 that takes the list of the one above both,
+ * too. Limits stay the host's: their files are.
+ */
+static int delegate(const struct cgroup *cgroup, uint32_t owner, int *handed_over, unsigned *count, struct fault *fault)
+{
+	int dir = open(cgroup->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+
+	if (dir < 0)
+		return fault_set(fault, "cgroup %s: open", cgroup->dir);
+	if (fchown(dir, owner, owner) || fchownat(dir, "cgroup.procs", owner, owner, AT_SYMLINK_NOFOLLOW)) {
+		close(dir);
+		return fault_set(fault, "cgroup %s: delegate", cgroup->dir);
+	}
+	handed_over[(*count)++] = dir;
+	return 0;
+}
+
 static int make_one(const struct request *request, const struct cgroup *cgroup, struct progress *progress,
 		    int *handed_over, unsigned *count, struct fault *fault)
 {
@@ -81,6 +99,11 @@ int cgroups_make(const struct request *request, struct progress *progress, int *
 	*count = 0;
 	for (unsigned at = 0; at < request->cgroup_count; at++)
 		if (make_one(request, &request->cgroups[at], progress, handed_over, count, fault))
+			return -1;
+	/* Behind the doors: the agent is told how many there are of both. */
+	for (unsigned at = 0; at < request->cgroup_count; at++)
+		if (request->cgroups[at].delegate &&
+		    delegate(&request->cgroups[at], request->uid_base, handed_over, count, fault))
 			return -1;
 	return 0;
 }

@@ -6,7 +6,7 @@
 
 /*
  * Makes the request's cgroups in order and applies their writes. `handed_over` gets one write-only `cgroup.procs` descriptor
- * per cgroup to hand over; `*count` says how many. Counts in `progress` what it made.
+ * per cgroup to hand over, then the directory of each to delegate; `*count` says how many. Counts in `progress` what it made.
  */
 int cgroups_make(const struct request *request, struct progress *progress, int *handed_over, unsigned *count,
 		 struct fault *fault);

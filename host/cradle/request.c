@@ -98,6 +98,14 @@ static int take_hand_over(const struct wire_field *field, struct request *reques
 	return 0;
 }
 
+static int take_delegate(const struct wire_field *field, struct request *request, struct fault *fault)
+{
+	if (request->cgroup_count == 0)
+		return refuse(fault, EINVAL, field->number, "comes before any cgroup");
+	request->cgroups[request->cgroup_count - 1].delegate = true;
+	return 0;
+}
+
 static int take_number(const struct wire_field *field, size_t width, uint64_t *value, struct fault *fault)
 {
 	if (field->length != width)
@@ -142,6 +150,8 @@ static int take(const struct wire_field *field, struct request *r, struct fault 
 		return take_cgroup_write(field, r, fault);
 	case FIELD_CGROUP_HAND_OVER:
 		return take_hand_over(field, r, fault);
+	case FIELD_CGROUP_DELEGATE:
+		return take_delegate(field, r, fault);
 	case FIELD_AGENT_CGROUP:
 		return append_path(field, r->agent_cgroups, &r->agent_cgroup_count, MAX_AGENT_CGROUPS, fault);
 	case FIELD_SHM_BYTES:

@@ -38,6 +38,7 @@ enum field {
 	FIELD_CGROUP_HAND_OVER = 13,
 	FIELD_AGENT_CGROUP = 14,
 	FIELD_SHM_BYTES = 15,
+	FIELD_CGROUP_DELEGATE = 16,
 };
 
 struct cgroup_write {
@@ -48,6 +49,7 @@ struct cgroup_write {
 struct cgroup {
 	const char *dir;
 	bool hand_over;
+	bool delegate;
 	unsigned first_write;
 	unsigned writes;
 };

@@ -33,6 +33,8 @@ export interface CradleCgroup {
   readonly writes: readonly (readonly [file: string, value: string])[];
   /** The agent gets its `tasks` (v1) or `cgroup.procs` (v2), open for writing, from descriptor 4 on. */
   readonly handOver: boolean;
+  /** The sandbox's root may make cgroups in it: the agent gets the directories behind all doors. */
+  readonly delegate?: boolean;
 }
 
 /** What the cradle says. */
@@ -66,6 +68,7 @@ const FIELD = {
   cgroupHandOver: 13,
   agentCgroup: 14,
   shmBytes: 15,
+  cgroupDelegate: 16,
 } as const;
 
 /** A CREATE frame. Throws as `createBody` does. */
@@ -169,6 +172,7 @@ function cgroupFields(cgroup: CradleCgroup): readonly Buffer[] {
       field(FIELD.cgroupWrite, Buffer.concat([terminated(file), terminated(value)])),
     ),
     ...(cgroup.handOver ? [field(FIELD.cgroupHandOver, Buffer.alloc(0))] : []),
+    ...(cgroup.delegate === true ? [field(FIELD.cgroupDelegate, Buffer.alloc(0))] : []),
   ];
 }
 

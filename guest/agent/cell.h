@@ -1,0 +1,108 @@
+/*
+ * A cell: the place where one call of a function runs, used once. Its keeper, which is this code, stays outside of it.
+ *
+ *   edge ══ request, result ══ agent ── pipes ──► keeper ──► init of the cell: holds its namespaces, reaps
+ *                                                   │  └────► program: the call, in the cell's namespaces and cgroup
+ *                                                   └── socket ──► fork server of the container, which may make the program instead
+ *
+ * Nothing of a cell is cleaned for the next call. Its processes, sockets, shared memory and queues end with the namespaces that its
+ * init holds, its files with a file system of its own, its memory and its count of both with a cgroup of its own; the end of
+ * each is seen before the result is sent.
+ */
+#ifndef CELL_H
+#define CELL_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "agent.h"
+#include "cell_request.h"
+#include "start.h"
+#include "user.h"
+
+struct cell_cgroup {
+	int parent, dir; /* -1: none */
+	bool memory, pids, cpu;
+	bool first; /* cgroup v1 */
+};
+
+/* What is measured of a call, by its cgroup. */
+struct cell_usage {
+	uint64_t cpu_us, peak_bytes;
+	bool out_of_memory;
+};
+
+struct cell {
+	const struct options *options;
+	uid_t uid;
+	const char *cwd;
+	struct cell_cgroup cgroups[CGROUP_LIMIT];
+	int cgroup_count;
+	char name[16];  /* of its cgroups */
+	int space, work; /* the writable file system, and the directory in it that calls begin in */
+	pid_t init;
+	int init_fd;
+	pid_t program; /* 0: none, or the fork server's */
+	int served;    /* the fork server's socket: it tells the program's end there; -1: none */
+	int watch;     /* readable once the program has ended */
+	int go;        /* the program that is there already waits for its words here; -1: it is started at the call */
+	int ends[3];   /* our ends of the program's stdin, stdout, stderr */
+	int program_ends[3];
+};
+
+/* cell.c: never returns. Descriptors 0 and 1 are the request and the result; `report` is closed when the cell is ready. */
+_Noreturn void cell_main(const struct options *options, const struct start *start, const struct identity *identity, int report);
+
+/* cell_room.c: 0 or an errno. */
+/* Once for a container: places for what cells put there, and a root that nobody can write to. */
+int cell_prepare_container(void);
+int cell_make_room(struct cell *cell, uint64_t space_bytes);
+/* Enters the cell's namespaces, all but that of processes. */
+int cell_enter(const struct cell *cell);
+
+/* cell_cgroup.c: 0 or an errno. */
+int cell_cgroups_make(struct cell *cell);
+int cell_cgroups_limit(const struct cell *cell, const struct cell_limits *limits);
+/* Moves the calling process in. */
+int cell_cgroups_join(const struct cell *cell);
+void cell_cgroups_measure(const struct cell *cell, struct cell_usage *usage);
+/* Fails with EBUSY while any process is left in them: the proof that none is. */
+int cell_cgroups_remove(struct cell *cell);
+
+/* cell_program.c: 0 or an errno. */
+int cell_open_ends(struct cell *cell);
+/* Makes the program before its call: by a fork of the server, or by starting `start`'s own, which then waits. */
+int cell_program_ready(struct cell *cell, const struct start *start);
+/* The call begins. `unrunnable`: the error is that of the program itself. */
+int cell_program_go(struct cell *cell, const struct cell_request *request, bool *unrunnable);
+/* True: it has ended, with `status` as of wait(2). */
+bool cell_program_ended(struct cell *cell, int *status);
+/* Ends everything in the cell, and resolves when nothing is left of it. 0, or an errno. */
+int cell_end(struct cell *cell);
+
+/* cell_pump.c: carries bytes and holds the limits until the program's end. */
+enum cell_verdict { VERDICT_ENDED, VERDICT_CPU, VERDICT_WALL, VERDICT_OUTPUT, VERDICT_MEMORY, VERDICT_FAULT, VERDICT_UNRUNNABLE };
+struct cell_outcome {
+	uint8_t verdict; /* enum cell_verdict */
+	int status;
+	int error; /* why the program could not be run */
+	uint64_t wall_us;
+	struct cell_usage usage;
+};
+void cell_pump(struct cell *cell, const struct cell_request *request, struct cell_outcome *outcome);
+
+/* cell_files.c: the files of a request, and those that it wants back. 0 or an errno. */
+int cell_files_take(const struct cell *cell, const struct cell_request *request);
+int cell_files_give(const struct cell *cell, const struct cell_request *request);
+
+/* cell_wire.c: blocking, whole. 0 or an errno. */
+extern volatile sig_atomic_t cell_stopped; /* the edge gives the call up: the next wait ends */
+int cell_read(void *bytes, size_t size);
+int cell_write(const void *bytes, size_t size);
+enum cell_part { PART_STDOUT = 1, PART_STDERR = 2, PART_FILE = 3, PART_DATA = 4, PART_END = 5, PART_REFUSED = 6 };
+int cell_send(uint8_t part, const void *bytes, uint32_t size);
+
+#endif
