@@ -46,6 +46,18 @@ export {
   WatchQuery,
   WatchView,
 } from "./files.ts";
+export {
+  FunctionReply,
+  type FunctionRunView,
+  FunctionTest,
+  type FunctionTestView,
+  InvokeFunction,
+  InvokeManyEvent,
+  InvokeManyRequest,
+  PrepareEvent,
+  RuntimeList,
+  RuntimeView,
+} from "./functions.ts";
 export { Health, WhoAmI } from "./identity.ts";
 export { NodeList, NodeView, ResourceCountView, ResourceList, StoreReply, StoreView } from "./nodes.ts";
 export type { Operation } from "./operation.ts";

@@ -26,6 +26,7 @@ import {
   WatchLine,
   WatchQuery,
 } from "./files.ts";
+import { FUNCTION_OPERATIONS } from "./function-operations.ts";
 import { Health, WhoAmI } from "./identity.ts";
 import { NodeList, ResourceList, StoreReply } from "./nodes.ts";
 import { BASE, type Operation } from "./operation.ts";
@@ -125,6 +126,7 @@ export const OPERATIONS = {
   },
 
   ...COMMAND_OPERATIONS,
+  ...FUNCTION_OPERATIONS,
 
   readFile: {
     ...BASE,

@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { CONTAINER_SETTINGS } from "#backends/container/config.ts";
+import { FUNCTION_SETTINGS } from "#backends/fncall/config.ts";
 import { MICROVM_SETTINGS } from "#backends/microvm/config.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { choice, domain, durationMs, integer, mebibytes, path, text } from "#core/setting-kinds.ts";
@@ -80,6 +81,7 @@ const loadNode = defineSettings(
     ),
     ...CONTAINER_SETTINGS,
     ...MICROVM_SETTINGS,
+    ...FUNCTION_SETTINGS,
     logLevel: text("info", "fatal, error, warn, info, debug or trace."),
   },
   { foreignEnv: CLIENT_ENV },

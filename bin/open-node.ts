@@ -4,6 +4,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { pino } from "pino";
 import { openContainerBackend } from "#backends/container/backend.ts";
+import { openFunctions } from "#backends/fncall/backend.ts";
+import { functionSettings } from "#backends/fncall/config.ts";
 import { openMicrovmBackend } from "#backends/microvm/backend.ts";
 import { type ControlConfig, openControl, SqliteState } from "#control/index.ts";
 import { systemClock } from "#core/clock.ts";
@@ -30,12 +32,14 @@ export interface OpenNode {
 }
 
 const MIB = 1024 * 1024;
+const SHIPPED_RUNTIMES = fileURLToPath(new URL("../backends/fncall/runtimes", import.meta.url));
 /** Debian's bash-static; see docs/contributing/dependencies.md. */
 const SESSION_SHELL = "/bin/bash-static";
 
 /** All roles in this process; what was opened is closed in reverse, whatever fails on the way. */
 export async function openNode(config: NodeConfig): Promise<OpenNode> {
   const log = pino({ level: config.logLevel, base: null });
+  const say = (line: string) => log.info({}, line);
   const clock = systemClock;
   const edgeId = parseEdgeId(config.edge);
   let keepSandboxes = true;
@@ -44,24 +48,18 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   const { store, objects, mounts } = opened.use(
     await openNodeImages(config, { log: (line) => log.warn({}, line), keepsMounts: () => keepSandboxes }),
   );
-  const parts = {
-    edge: edgeId,
-    dataDir: config.dataDir,
-    runDir: config.runDir,
-    binaries: {
-      cradle: built("dsec-cradle"),
-      agent: built("dsec-agent"),
-      view: built("dsec-view"),
-      shell: SESSION_SHELL,
-    },
-    store,
-    config,
-    log: (line: string) => log.info({}, line),
-  };
+  const parts = { ...backendPlaces(config), store, config, log: say };
   const containers = opened.use(await openContainerBackend({ ...parts, mounts }));
   const machines = opened.use(openMicrovmBackend({ ...parts, guestDir: built("guest"), firstUid: config.firstUid }));
-  const backends = [containers, machines];
-  const edge = await openEdge({ config: edgeConfig(config), backends, clock, log, availableMemoryMiB });
+  const edge = await openEdge({
+    config: edgeConfig(config),
+    backends: [containers, machines],
+    functions: (host) =>
+      openFunctions({ backend: containers, host, settings: functionSettings(config), clock, log: say }),
+    clock,
+    log,
+    availableMemoryMiB,
+  });
   mounts.forgetLost();
   opened.defer(() => edge.close({ keepSandboxes }));
   const node = opened.use(await connectEdge(edge, config.nodeApi, log));
@@ -92,6 +90,17 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   };
 }
 
+/** Where a node's sandboxes are, and what was built for them. */
+function backendPlaces({ edge, dataDir, runDir }: NodeConfig) {
+  const binaries = {
+    cradle: built("dsec-cradle"),
+    agent: built("dsec-agent"),
+    view: built("dsec-view"),
+    shell: SESSION_SHELL,
+  };
+  return { edge: parseEdgeId(edge), dataDir, runDir, binaries };
+}
+
 /** `host:port`, an IPv6 address in brackets. */
 function parseListen(listen: string): { readonly host: string; readonly port: number } {
   const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(listen);
@@ -110,6 +119,7 @@ function controlConfig(config: NodeConfig): ControlConfig {
     portDomain: config.portDomain,
     defaultBackend: "container",
     seed: randomInt(2 ** 31),
+    runtimeDirectories: [SHIPPED_RUNTIMES, join(config.dataDir, "runtimes")],
   };
 }
 

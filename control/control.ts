@@ -7,6 +7,8 @@ import { Access } from "./access.ts";
 import { apiserver } from "./apiserver/server.ts";
 import { type ArtifactMaker, catalogueOf, type SharedStore } from "./artifacts.ts";
 import { Creator } from "./create.ts";
+import { Invoker } from "./functions/invoker.ts";
+import { Runtimes } from "./functions/runtimes.ts";
 import { Iam } from "./iam/iam.ts";
 import { IdempotencyKeys } from "./idempotency.ts";
 import type { Log } from "./log.ts";
@@ -40,6 +42,8 @@ export interface ControlConfig {
   readonly defaultBackend: BackendKind;
   /** Starts the sequence of random numbers that spreads sandboxes. */
   readonly seed: number;
+  /** Of runtimes of functions, a folder each; those of later ones replace those of earlier ones. */
+  readonly runtimeDirectories: readonly string[];
 }
 
 /** A running control plane. */
@@ -74,21 +78,11 @@ export async function openControl({
   const creator = new Creator({ catalogue, watcher, keys, random, backend: config.defaultBackend });
   const access = new Access(watcher);
   const passes = new PortPasses(state, clock);
+  const invoker = new Invoker(watcher);
+  const runtimes = new Runtimes({ directories: config.runtimeDirectories, catalogue, maker });
   const { version, portDomain } = config;
-  const app = apiserver({
-    access,
-    catalogue,
-    clock,
-    creator,
-    iam,
-    log,
-    maker,
-    passes,
-    portDomain,
-    store,
-    watcher,
-    version,
-  });
+  const parts = { access, catalogue, clock, creator, iam, invoker, log, maker, passes, runtimes };
+  const app = apiserver({ ...parts, portDomain, store, watcher, version });
   const rootToken = await iam.bootstrap();
   await Promise.all(nodes.map(({ edge, node }) => watcher.add(edge, node)));
   const sweeping = sweepAgainAndAgain([keys, passes], clock, log);

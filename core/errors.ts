@@ -26,6 +26,8 @@ export const ERROR_KINDS = {
   NodeFull: { status: 507, retry: "elsewhere" },
   /** The store or the volume of the node is full. */
   StorageFull: { status: 507, retry: "elsewhere" },
+  /** Too many wait already. The detail `retryAfterMs` says when it is worth another try. */
+  Overloaded: { status: 429, retry: "backoff" },
   DeadlineExceeded: { status: 504, retry: "backoff" },
   Cancelled: { status: 499, retry: "never" },
   Unavailable: { status: 503, retry: "backoff" },

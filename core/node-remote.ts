@@ -1,3 +1,4 @@
+import { separate } from "#core/bulk.ts";
 import type {
   FileChange,
   FileDigest,
@@ -8,6 +9,7 @@ import type {
   FileWrite,
   TreeWrite,
 } from "#core/files.ts";
+import type { FunctionCall, FunctionResult } from "#core/functions.ts";
 import type { CommandId, SandboxId } from "#core/ids.ts";
 import type { Listener } from "#core/listeners.ts";
 import type {
@@ -26,6 +28,7 @@ import type {
   UsageRead,
 } from "#core/node.ts";
 import {
+  decodeBulk,
   decodeBytes,
   decodeChunks,
   decodeEntries,
@@ -218,6 +221,12 @@ export class RemoteNode implements Node, Disposable {
     return decodeBytes(this.#peer.stream("watchFiles", encodeValue([id, watch]), { signal }));
   }
 
+  invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {
+    const { value, bytes } = separate(call);
+    const options = { signal, upload: encodeBytes(inTurn(bytes)) };
+    return decodeBulk(this.#peer.stream("invoke", encodeValue([value]), options));
+  }
+
   resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {
     return this.#call("resources", [], signal);
   }
@@ -242,4 +251,8 @@ export class RemoteNode implements Node, Disposable {
   ): Promise<Payload> {
     return this.#peer.call(method, encodeValue(args), { signal, upload: encodeBytes(bytes) });
   }
+}
+
+async function* inTurn(pieces: readonly Uint8Array[]): AsyncGenerator<Uint8Array, void, undefined> {
+  yield* pieces;
 }

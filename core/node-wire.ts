@@ -1,3 +1,4 @@
+import { join, separate } from "#core/bulk.ts";
 import { EntryDecoder, encodeEntry } from "#core/entries.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { FileDigest } from "#core/files.ts";
@@ -43,6 +44,7 @@ export const NODE_METHODS = {
   readTree: "download",
   writeTree: "upload",
   watchFiles: "download",
+  invoke: "duplex",
   resources: "call",
 } as const satisfies Record<keyof Node, "call" | "upload" | "download" | "duplex">;
 
@@ -52,6 +54,8 @@ export type NodeMethod = keyof typeof NODE_METHODS;
 const NO_BYTES = new Uint8Array();
 /** An item of the RPC holds 128 KiB with its head; longer pieces of files are cut. */
 const PIECE_BYTES = 124 * 1024;
+/** Bytes beside a head of unknown size. */
+const HEAD_BYTES = 32 * 1024;
 
 /** A value that is no bulk. */
 export function encodeValue(value: unknown): Payload {
@@ -182,6 +186,27 @@ export function decodeResult(payload: Payload): CommandResult {
   const { bytes } = payload;
   if (stdoutBytes === undefined) return { command, output: undefined };
   return { command, output: { stdout: bytes.subarray(0, stdoutBytes), stderr: bytes.subarray(stdoutBytes) } };
+}
+
+/** A value with bytes of any length in it as items: the bytes first, the rest of it as the head of the last. */
+export async function* encodeBulk(value: Promise<unknown>): AsyncGenerator<Payload, void, undefined> {
+  const { value: plain, bytes } = separate(await value);
+  const all = bytes.filter(({ length }) => length > 0);
+  for (const each of all.slice(0, -1)) yield* cut(each);
+  const last = all.at(-1) ?? NO_BYTES;
+  // What is small goes with the head: one item less.
+  if (last.length > HEAD_BYTES) yield* cut(last);
+  yield { head: plain, bytes: last.length > HEAD_BYTES ? NO_BYTES : last };
+}
+
+/** The inverse of `encodeBulk`. Throws `Internal` when the last item has not come. */
+export async function decodeBulk<T>(items: AsyncIterable<Payload>): Promise<T> {
+  const pieces: Uint8Array[] = [];
+  for await (const { head, bytes } of items) {
+    pieces.push(bytes);
+    if (head !== undefined) return join(head, pieces.length === 1 ? bytes : Buffer.concat(pieces)) as T;
+  }
+  throw new SandboxError("Internal", "an answer of the node was cut short");
 }
 
 /** Where input goes; the bytes follow as a stream. */

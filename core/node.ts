@@ -1,5 +1,6 @@
 import type { ResourceClass } from "#core/backend.ts";
 import type { NodeFiles } from "#core/files.ts";
+import type { FunctionCall, FunctionLoad, FunctionResult } from "#core/functions.ts";
 import type { CommandId, EdgeId, SandboxId } from "#core/ids.ts";
 import type { NodePorts } from "#core/ports.ts";
 import type {
@@ -77,6 +78,12 @@ export interface Node extends NodeFiles, NodePorts {
    */
   readOutput(id: SandboxId, command: CommandId, read: OutputRead, signal: AbortSignal): AsyncIterable<OutputChunk>;
 
+  /**
+   * Carries out one call of a function, and resolves with what became of it, whatever its code does. `Overloaded` when too many wait here,
+   * `FailedPrecondition` when the node runs none.
+   */
+  invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult>;
+
   /** What exists against what should, by class. */
   resources(signal: AbortSignal): Promise<readonly ResourceCount[]>;
 }
@@ -93,6 +100,8 @@ export interface NodeInfo {
   readonly sandboxes: number;
   /** Creations under way. */
   readonly creating: number;
+  /** Undefined: the node runs no functions. */
+  readonly functions?: FunctionLoad | undefined;
 }
 
 /** What a node can promise, or has promised, to sandboxes. */

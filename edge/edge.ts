@@ -1,6 +1,7 @@
 import type { Backend } from "#core/backend.ts";
 import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
+import type { FunctionCall, FunctionHost, FunctionResult, Functions } from "#core/functions.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { Node, NodeInfo, ResourceCount, SandboxFilter, UsageRead } from "#core/node.ts";
 import { canonical } from "#core/pack.ts";
@@ -11,10 +12,11 @@ import { Admission, overcommitted } from "#edge/admission.ts";
 import type { CommandCall } from "#edge/command-calls.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
 import { type DriverParts, SandboxDriver } from "#edge/driver.ts";
+import { leaseFor } from "#edge/function-lease.ts";
 import { GuestCalls } from "#edge/guest-calls.ts";
 import { Journal } from "#edge/journal.ts";
 import { forEachOf, recoverAll } from "#edge/recovery.ts";
-import { countResources } from "#edge/resources.ts";
+import { type Booked, countResources } from "#edge/resources.ts";
 import { listSandboxes } from "#edge/sandbox-list.ts";
 import { newSandboxRow, SandboxRows } from "#edge/sandbox-rows.ts";
 import { Timers } from "#edge/timers.ts";
@@ -27,6 +29,8 @@ export interface EdgeOptions {
   readonly backends: readonly Backend[];
   readonly clock: Clock;
   readonly log: EdgeLog;
+  /** Makes what runs functions here, with its share of this node; undefined: nothing does. */
+  readonly functions?: ((host: FunctionHost) => Functions) | undefined;
   /** Measures what the machine could still give to sandboxes. */
   availableMemoryMiB(): number;
 }
@@ -53,6 +57,7 @@ export class Edge extends GuestCalls implements Node {
   readonly #timers: Timers;
   readonly #admission: Admission;
   readonly #parts: DriverParts;
+  readonly #functions: Functions | undefined;
   readonly #startedAtMs: number;
   #closing = false;
 
@@ -76,6 +81,7 @@ export class Edge extends GuestCalls implements Node {
       admission: this.#admission,
       gone: (id) => this.#drivers.delete(id),
     };
+    this.#functions = options.functions?.({ lease: (resources) => leaseFor(this.#admission, config.edge, resources) });
   }
 
   /** Takes up the journal. Called once, before anything else. */
@@ -109,6 +115,7 @@ export class Edge extends GuestCalls implements Node {
       promised: this.#admission.promised,
       sandboxes: this.#drivers.size,
       creating: this.#creating,
+      functions: this.#functions?.load,
     };
   }
 
@@ -123,7 +130,7 @@ export class Edge extends GuestCalls implements Node {
       this.#enter(signal);
     }
     try {
-      return await this.#begin(spec).ready(signal);
+      return await (await this.#beginOrMakeRoom(spec, signal)).ready(signal);
     } finally {
       this.#lookAhead();
     }
@@ -158,18 +165,28 @@ export class Edge extends GuestCalls implements Node {
     yield* readUsage(read, this.#driver(id).watched(signal));
   }
 
+  async invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {
+    this.#enter(signal);
+    if (this.#functions === undefined) throw new SandboxError("FailedPrecondition", "this node runs no functions");
+    return this.#functions.invoke(call, signal);
+  }
+
   async resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {
     this.#enter(signal);
     const booked = [...this.#drivers].map(
       ([id, { spec, state }]) => [id as string, { backend: spec.backend, state }] as const,
     );
-    return countResources(this.#backends.values(), new Map(booked));
+    const pools = [...(this.#functions?.containers ?? [])].map(
+      (id) => [id, { backend: "container", state: "ready" }] as const,
+    );
+    return countResources(this.#backends.values(), new Map<string, Booked>([...booked, ...pools]));
   }
 
   /** Stops: removes every sandbox, or leaves them to the next edge on the same data directory. Safe twice. */
   async close(options: { readonly keepSandboxes: boolean }): Promise<void> {
     if (this.#closing) return;
     this.#closing = true;
+    await this.#functions?.[Symbol.asyncDispose]();
     const drivers = [...this.#drivers.values()];
     if (!options.keepSandboxes) {
       // What cannot be removed stays in the journal, and is told there.
@@ -207,6 +224,19 @@ export class Edge extends GuestCalls implements Node {
   #lookAhead(): void {
     for (const backend of this.#backends.values()) {
       if (backend.foresight > 0) backend.expect(this.#admission.next(backend.foresight).map((slot) => ({ slot })));
+    }
+  }
+
+  /** What functions hold without need is the sandbox's. */
+  async #beginOrMakeRoom(spec: SandboxSpec, signal: AbortSignal): Promise<SandboxDriver> {
+    try {
+      return this.#begin(spec);
+    } catch (error) {
+      const isFull = error instanceof SandboxError && error.kind === "NodeFull";
+      if (!isFull || this.#functions === undefined || this.#functions.containers.size === 0) throw error;
+      await this.#functions.shrink();
+      this.#enter(signal);
+      return this.#begin(spec);
     }
   }
 

@@ -1,8 +1,11 @@
+import { join } from "#core/bulk.ts";
 import { SandboxError } from "#core/errors.ts";
+import type { FunctionCall } from "#core/functions.ts";
 import { parseCommandId, parseSandboxId } from "#core/ids.ts";
 import type { Node, StdinWrite } from "#core/node.ts";
 import {
   decodeBytes,
+  encodeBulk,
   encodeBytes,
   encodeChunks,
   encodeEntries,
@@ -86,8 +89,24 @@ const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
   waitForPort: (node, args, { signal }) =>
     value(node.waitForPort(sandbox(args), Number(args[1]), Number(args[2]), signal)),
   listListeners: (node, args, { signal }) => value(node.listListeners(sandbox(args), signal)),
+  invoke: (node, args, { signal, upload }) =>
+    encodeBulk(takeBulk<FunctionCall>(args[0], decodeBytes(upload)).then((call) => node.invoke(call, signal))),
   resources: (node, _, { signal }) => value(node.resources(signal)),
 };
+
+/** Files and inputs of one call, which an edge holds in memory while it waits for its turn. */
+const BULK_LIMIT_BYTES = 256 * 1024 * 1024;
+
+async function takeBulk<T>(value: unknown, upload: AsyncIterable<Uint8Array>): Promise<T> {
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  for await (const piece of upload) {
+    pieces.push(piece);
+    size += piece.length;
+    if (size > BULK_LIMIT_BYTES) throw new SandboxError("TooLarge", `a call of more than ${BULK_LIMIT_BYTES} bytes`);
+  }
+  return join(value, Buffer.concat(pieces)) as T;
+}
 
 async function value(result: Promise<unknown>): Promise<Payload> {
   return encodeValue(await result);

@@ -1,5 +1,6 @@
 import { Command, CommanderError } from "commander";
 import { CliError } from "./cli-error.ts";
+import { addFunctionCommands } from "./function-program.ts";
 import { addImageCommands } from "./image-program.ts";
 import type { CliContext } from "./io.ts";
 import { specOptions } from "./spec-options.ts";
@@ -40,6 +41,7 @@ export async function runProgram(argv: readonly string[], parts: ProgramParts): 
   addSandboxCommands(program, parts, finish);
   addFileCommands(program, parts, finish);
   addImageCommands(program, { ...parts, finish });
+  addFunctionCommands(program, { ...parts, finish });
   addHostCommands(program, parts, finish);
   try {
     await program.parseAsync([...argv], { from: "user" });

@@ -2,6 +2,7 @@ import type { NodeView, ResourceCountView, StoreReply, StoreView, WhoAmI } from 
 import { Artifacts } from "./artifacts.ts";
 import { Caller, type CallOptions, type TimeLimit } from "./caller.ts";
 import { DsecError } from "./errors.ts";
+import { Functions } from "./functions.ts";
 import { NodeTransport } from "./node-transport.ts";
 import { segment } from "./paths.ts";
 import { Sandboxes } from "./sandboxes.ts";
@@ -25,6 +26,7 @@ export interface ClientOptions {
 export class Client implements Disposable {
   readonly sandboxes: Sandboxes;
   readonly artifacts: Artifacts;
+  readonly functions: Functions;
   readonly nodes: Nodes;
   readonly #caller: Caller;
 
@@ -44,6 +46,7 @@ export class Client implements Disposable {
     });
     this.sandboxes = new Sandboxes(this.#caller);
     this.artifacts = new Artifacts(this.#caller);
+    this.functions = new Functions(this.#caller);
     this.nodes = new Nodes(this.#caller);
   }
 

@@ -45,7 +45,7 @@ export class CommandStartError extends DsecError {}
 /** The sandbox died while it was used. */
 export class SandboxLostError extends DsecError {}
 
-/** No room: on any node now (`NodeFull`, `StorageFull`), or within the project's quota (`QuotaExceeded`). */
+/** No room: on any node now (`NodeFull`, `StorageFull`, `Overloaded`), or within the project's quota (`QuotaExceeded`). */
 export class NoRoomError extends DsecError {}
 
 /** Bytes in the middle of an output were dropped to hold its cap; `details.from` and `details.to` bound the gap. */
@@ -83,6 +83,7 @@ const CLASSES: Readonly<Partial<Record<ErrorKind, ErrorClass>>> = {
   SandboxLost: SandboxLostError,
   NodeFull: NoRoomError,
   StorageFull: NoRoomError,
+  Overloaded: NoRoomError,
   QuotaExceeded: NoRoomError,
 };
 

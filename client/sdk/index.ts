@@ -7,12 +7,17 @@ export type {
   ErrorKind,
   FileView,
   FileWrittenView,
+  FunctionReply,
+  FunctionRunView,
+  FunctionTestView,
   ImportFromRequest,
+  InvokeFunction,
   ListenerView,
   NodeView,
   OutputStream,
   ResourceCountView,
   Retry,
+  RuntimeView,
   SandboxPatch,
   SandboxView,
   SessionView,
@@ -49,6 +54,7 @@ export {
   type WriteOptions,
   type WriteTreeOptions,
 } from "./files.ts";
+export { Functions, type Invoked, type InvokeManyOptions, type PrepareOptions } from "./functions.ts";
 export type {
   Created,
   CreateManyOptions,

@@ -34,6 +34,11 @@ function bytesOf(
   return argument;
 }
 
+/** Any bytes. `InvalidArgument` for bad base64. */
+export function bytesFrom(value: TextOrBytes, field: string): Uint8Array {
+  return typeof value === "string" ? Buffer.from(value) : fromBase64(value.base64, field);
+}
+
 /** Bytes as text where they are UTF-8, else as base64. */
 export function textOrBytes(bytes: string | Uint8Array): TextOrBytes {
   if (typeof bytes === "string") return bytes;

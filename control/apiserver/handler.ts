@@ -6,6 +6,8 @@ import type { Catalogue } from "#images/catalogue.ts";
 import type { Access } from "../access.ts";
 import type { ArtifactMaker, SharedStore } from "../artifacts.ts";
 import type { Creator } from "../create.ts";
+import type { Invoker } from "../functions/invoker.ts";
+import type { Runtimes } from "../functions/runtimes.ts";
 import type { Iam, Principal } from "../iam/iam.ts";
 import type { Log } from "../log.ts";
 import type { PortPasses } from "../port-passes.ts";
@@ -19,9 +21,11 @@ export interface Services {
   readonly clock: Clock;
   readonly creator: Creator;
   readonly iam: Iam;
+  readonly invoker: Invoker;
   readonly log: Log;
   readonly maker: ArtifactMaker;
   readonly passes: PortPasses;
+  readonly runtimes: Runtimes;
   /** Below it are the hosts `{port}-{id}` of ports; undefined: they have none. */
   readonly portDomain: string | undefined;
   readonly store: SharedStore | undefined;

@@ -143,7 +143,14 @@ test("a port in use is a clear error and leaves the other listener alone", async
   const { openControl } = await import("../control.ts");
   const { TestMaker } = await import("../test-support/rig.ts");
   const { SILENT } = await import("../test-support/test-node.ts");
-  const config = { host: "127.0.0.1", port: address.port, version: "1", defaultBackend: "container", seed: 1 } as const;
+  const config = {
+    host: "127.0.0.1",
+    port: address.port,
+    version: "1",
+    defaultBackend: "container",
+    seed: 1,
+    runtimeDirectories: [],
+  } as const;
   await using control = await openControl({
     config,
     state: new MemoryState(),

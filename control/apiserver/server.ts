@@ -17,6 +17,7 @@ import { artifactHandlers } from "./routes/artifacts.ts";
 import { batchHandlers } from "./routes/batches.ts";
 import { commandHandlers } from "./routes/commands.ts";
 import { fileHandlers } from "./routes/files.ts";
+import { functionHandlers } from "./routes/functions.ts";
 import { portHandlers } from "./routes/ports.ts";
 import { sandboxHandlers } from "./routes/sandboxes.ts";
 import { sessionHandlers } from "./routes/sessions.ts";
@@ -29,6 +30,8 @@ import { validator } from "./validate.ts";
 
 /** A JSON body holds at most a command line, and Linux takes 6 MiB of those; base64 adds a third. */
 const MAX_JSON_BYTES = 8 * 1024 * 1024;
+/** Inputs and files of functions come with their call; its answer is as large at most. */
+const MAX_FUNCTION_BYTES = 128 * 1024 * 1024;
 /** A connection without a call is kept so long: longer than clients do, so that it is they who close. */
 const KEEP_ALIVE_MS = 72_000;
 const MAX_KEY_LENGTH = 256;
@@ -41,6 +44,12 @@ const LIMITS: Readonly<Partial<Record<OperationName, number>>> = {
   writeFile: STALL_LIMIT_MS,
   readTree: STALL_LIMIT_MS,
   writeTree: STALL_LIMIT_MS,
+  // It may wait for its turn, compile, and run through many tests.
+  invokeFunction: 600_000,
+};
+const BODY_LIMITS: Readonly<Partial<Record<OperationName, number>>> = {
+  invokeFunction: MAX_FUNCTION_BYTES,
+  invokeMany: MAX_FUNCTION_BYTES,
 };
 
 declare module "fastify" {
@@ -124,6 +133,7 @@ function handlersOf(services: Services): Handlers {
     ...treeHandlers(services),
     ...portHandlers(services),
     ...artifactHandlers(services),
+    ...functionHandlers(services),
   };
 }
 
@@ -135,6 +145,7 @@ function addRoute(app: FastifyInstance, { iam }: Services, name: OperationName, 
   const limitMs = LIMITS[name] ?? (operation.streams ? undefined : CALL_LIMIT_MS);
   app.route({
     method: operation.method,
+    bodyLimit: BODY_LIMITS[name] ?? MAX_JSON_BYTES,
     url: operation.path.replaceAll(/\{(\w+)\}/g, ":$1"),
     async onRequest(request, reply) {
       request.scope = new CallScope(request.raw, reply.raw, limitMs);
@@ -216,6 +227,8 @@ function fail({ log }: Services, error: unknown, request: FastifyRequest, reply:
     return;
   }
   linger(request.raw);
+  const { retryAfterMs } = typed.details;
+  if (typeof retryAfterMs === "number") reply.header("retry-after", Math.ceil(retryAfterMs / 1000));
   if (status === 401) reply.header("www-authenticate", "Bearer");
   reply.code(status).send(body);
 }

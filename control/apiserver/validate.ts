@@ -3,7 +3,7 @@ import { Compile } from "typebox/compile";
 import { SandboxError } from "#core/errors.ts";
 
 /** Checks values against a schema: returns the value itself, or throws `InvalidArgument` that names field and bound. */
-export function validator(schema: TSchema, where: "body" | "query"): (value: unknown) => unknown {
+export function validator(schema: TSchema, where: "body" | "query" | "runtime.json"): (value: unknown) => unknown {
   const compiled = Compile(schema);
   return (value) => {
     if (compiled.Check(value)) return value;

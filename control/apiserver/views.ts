@@ -145,6 +145,7 @@ type Present<T> = { [K in keyof T as undefined extends T[K] ? never : K]: T[K] }
 };
 
 /** Without the keys whose value is undefined: in the API what does not apply is absent. */
-function present<T extends object>(fields: T): Present<T> {
+/** The fields that are there: JSON has no `undefined`. */
+export function present<T extends object>(fields: T): Present<T> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Present<T>;
 }

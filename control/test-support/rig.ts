@@ -82,6 +82,7 @@ export async function rig(
       port: 0,
       version: "test",
       defaultBackend: "container",
+      runtimeDirectories: [],
       seed: 1,
       portDomain: options.portDomain,
     },

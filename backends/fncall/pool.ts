@@ -1,0 +1,201 @@
+import type { CellRequest, CellResult } from "#core/cells.ts";
+import type { Clock } from "#core/clock.ts";
+import type { Cell } from "./cell.ts";
+import { FunctionContainer, type FunctionContainerOptions } from "./container.ts";
+
+/** How far pools go ahead of need. */
+export interface PoolLimits {
+  /** Cells that wait while a pool is in use. */
+  readonly floor: number;
+  readonly ceiling: number;
+  /** A pool that nobody has used for so long is given back. */
+  readonly idleMs: number;
+}
+
+/** What pools are made with. */
+export type PoolOptions = Omit<FunctionContainerOptions, "signal"> & {
+  readonly limits: PoolLimits;
+  readonly clock: Clock;
+  readonly log: (line: string) => void;
+};
+
+/** A container or two, and the cells that are ready in it. */
+interface Housing {
+  readonly container: FunctionContainer;
+  readonly ready: Cell[];
+  /** Cells under way or in use. */
+  used: number;
+  /** It makes no more cells, and goes with its last. */
+  retired: boolean;
+}
+
+const OPEN_MS = 60_000;
+/** After so long without being reached, the memory of a peak has halved. */
+const FORGET_PEAK_MS = 5_000;
+
+/** The cells of one runtime on one node: as many are ready as were lately in use at once, between floor and ceiling. */
+export class FunctionPool {
+  readonly #options: PoolOptions;
+  #housing: Promise<Housing> | undefined;
+  readonly #housings = new Set<Housing>();
+  readonly #waiting: PromiseWithResolvers<readonly [Housing, Cell]>[] = [];
+  #making = 0;
+  #inUse = 0;
+  #peak = 0;
+  #usedAtMs: number;
+  #peakAtMs: number;
+
+  constructor(options: PoolOptions) {
+    this.#options = options;
+    this.#usedAtMs = this.#peakAtMs = options.clock.now();
+  }
+
+  get idle(): boolean {
+    return this.#inUse === 0 && this.#options.clock.now() - this.#usedAtMs >= this.#options.limits.idleMs;
+  }
+
+  get busy(): boolean {
+    return this.#inUse > 0;
+  }
+
+  get containers(): readonly string[] {
+    return [...this.#housings].map(({ container }) => container.id);
+  }
+
+  /** Carries out one call in a cell that had none before. Rejects with `SandboxLost` when the cell is lost. */
+  async run(request: CellRequest, signal: AbortSignal): Promise<CellResult> {
+    this.#count(1);
+    try {
+      const [housing, cell] = await this.#take();
+      // Before the call: the next cell is made while this one works.
+      this.#refill();
+      try {
+        return await cell.run(request, signal);
+      } finally {
+        void cell.ended.then((clean) => this.#left(housing, clean));
+      }
+    } finally {
+      this.#count(-1);
+    }
+  }
+
+  /** Ends everything. Calls that run are lost. */
+  async close(): Promise<void> {
+    await this.#housing?.catch(() => undefined);
+    this.#housing = undefined;
+    await Promise.all([...this.#housings].map((housing) => this.#destroy(housing)));
+  }
+
+  async #take(): Promise<readonly [Housing, Cell]> {
+    const housing = await this.#open();
+    const cell = housing.ready.shift();
+    if (cell !== undefined) {
+      housing.used += 1;
+      return [housing, cell];
+    }
+    const waiting = Promise.withResolvers<readonly [Housing, Cell]>();
+    this.#waiting.push(waiting);
+    this.#refill();
+    return waiting.promise;
+  }
+
+  #open(): Promise<Housing> {
+    this.#housing ??= this.#openNew().catch((error: unknown) => {
+      this.#housing = undefined;
+      throw error;
+    });
+    return this.#housing;
+  }
+
+  async #openNew(): Promise<Housing> {
+    const container = await FunctionContainer.open({ ...this.#options, signal: AbortSignal.timeout(OPEN_MS) });
+    const housing: Housing = { container, ready: [], used: 0, retired: false };
+    this.#housings.add(housing);
+    void container.lost.then(() => this.#destroy(housing));
+    return housing;
+  }
+
+  /** Makes as many cells as are waited for, and as many as were lately used at once. */
+  #refill(): void {
+    void this.#housing?.then(
+      (housing) => {
+        const { floor, ceiling } = this.#options.limits;
+        const wanted = this.#waiting.length + Math.min(ceiling, Math.max(floor, this.#peak));
+        while (!housing.retired && housing.ready.length + this.#making < wanted) void this.#make(housing);
+      },
+      () => undefined,
+    );
+  }
+
+  async #make(housing: Housing): Promise<void> {
+    this.#making += 1;
+    try {
+      const cell = await housing.container.makeCell({ cold: false });
+      const waiting = this.#waiting.shift();
+      if (waiting === undefined) {
+        housing.ready.push(cell);
+      } else {
+        housing.used += 1;
+        waiting.resolve([housing, cell]);
+      }
+    } catch (error) {
+      this.#options.log(`a container of functions made no cell: ${String(error)}`);
+      this.#retire(housing);
+      this.#waiting.shift()?.reject(error);
+    } finally {
+      this.#making -= 1;
+    }
+  }
+
+  #left(housing: Housing, clean: boolean): void {
+    housing.used -= 1;
+    if (!clean) {
+      this.#options.log(
+        `a container of functions was not clean after a call, and is destroyed: ${housing.container.id}`,
+      );
+      this.#retire(housing);
+    }
+    if (housing.retired && housing.used === 0) void this.#destroy(housing);
+  }
+
+  /** No new call gets into it. */
+  #retire(housing: Housing): void {
+    if (housing.retired) return;
+    housing.retired = true;
+    this.#housing = undefined;
+    for (const cell of housing.ready.splice(0)) cell.close();
+    if (housing.used === 0) void this.#destroy(housing);
+    // Whoever waits for a cell of it waits for one of the next.
+    if (this.#waiting.length > 0)
+      void this.#open().then(
+        () => this.#refill(),
+        (error) => this.#giveUp(error),
+      );
+  }
+
+  #giveUp(error: unknown): void {
+    for (const waiting of this.#waiting.splice(0)) waiting.reject(error);
+  }
+
+  async #destroy(housing: Housing): Promise<void> {
+    this.#retire(housing);
+    try {
+      await housing.container.destroy();
+      this.#housings.delete(housing);
+    } catch (error) {
+      this.#options.log(`a container of functions could not be removed: ${String(error)}`);
+    }
+  }
+
+  #count(change: 1 | -1): void {
+    const now = this.#options.clock.now();
+    this.#inUse += change;
+    this.#usedAtMs = now;
+    if (this.#inUse >= this.#peak) this.#peakAtMs = now;
+    else if (now - this.#peakAtMs > FORGET_PEAK_MS) {
+      this.#peak = Math.ceil(this.#peak / 2);
+      this.#peakAtMs = now;
+    }
+    this.#peak = Math.max(this.#peak, this.#inUse);
+  }
+}

@@ -1,0 +1,50 @@
+import { SandboxError } from "#core/errors.ts";
+import type { FunctionCall, FunctionResult } from "#core/functions.ts";
+import type { EdgeId } from "#core/ids.ts";
+import type { Watcher } from "../watcher/watcher.ts";
+
+/** Sends calls to nodes: the one whose line is shortest first. */
+export class Invoker {
+  readonly #watcher: Watcher;
+  /** Calls that this control plane has on each node now. */
+  readonly #sent = new Map<EdgeId, number>();
+
+  constructor(watcher: Watcher) {
+    this.#watcher = watcher;
+  }
+
+  /** Rejects with what the last node said when none takes it. */
+  async invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {
+    let refusal: SandboxError | undefined;
+    for (const edge of this.#ranked()) {
+      this.#count(edge, 1);
+      try {
+        return await this.#watcher.node(edge).invoke(call, signal);
+      } catch (error) {
+        if (!(error instanceof SandboxError) || !(error.kind === "Overloaded" || error.kind === "NodeFull"))
+          throw error;
+        refusal = error;
+      } finally {
+        this.#count(edge, -1);
+      }
+    }
+    throw (
+      refusal ??
+      new SandboxError("Unavailable", "no node that answers runs functions", {
+        hint: "start a node, or wait until one is back",
+      })
+    );
+  }
+
+  /** What a node said of itself is a moment old, and what was sent from here since is known better. */
+  #ranked(): readonly EdgeId[] {
+    const able = this.#watcher.candidates().filter(({ info, lost }) => !lost && info.functions !== undefined);
+    const line = ({ info }: (typeof able)[number]) =>
+      Math.max(this.#sent.get(info.edge) ?? 0, (info.functions?.running ?? 0) + (info.functions?.queued ?? 0));
+    return able.sort((a, b) => line(a) - line(b)).map(({ info }) => info.edge);
+  }
+
+  #count(edge: EdgeId, change: 1 | -1): void {
+    this.#sent.set(edge, (this.#sent.get(edge) ?? 0) + change);
+  }
+}
