@@ -2,10 +2,12 @@ import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, afterEach, beforeEach, describe, test } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { readMounts } from "#host/sys/mountinfo.ts";
 import { type CgroupPlan, type Cgroups, openCgroups } from "./cgroups.ts";
 import { isPopulated, killCgroup, processesOf } from "./kill.ts";
 import { type Controller, type NodeTree, readLayout, unifiedOf } from "./layout.ts";
@@ -72,6 +74,22 @@ describe("cgroups of this host", () => {
     assert.equal(isPopulated(trees), true);
     await killCgroup(trees);
     assert.equal(isPopulated(trees), false);
+  });
+
+  test("freeze holds every process still until thaw, and a kill ends what is held", () => holdsStill(cgroups));
+
+  test("so does the freezer of v1, on a host without a v2 tree", async (t) => {
+    const layout = readLayout(readMounts().filter(({ fstype }) => fstype !== "cgroup2"));
+    if (!layout.hierarchies.some((tree) => tree.freezes === true)) return t.skip("this host has no freezer of v1");
+    const other = newNode();
+    const v1 = await openCgroups(other, layout);
+    try {
+      await holdsStill(v1);
+    } finally {
+      await v1.kill("s1-a");
+      await v1.remove("s1-a");
+      await v1[Symbol.asyncDispose]();
+    }
   });
 
   test("kill and remove are safe twice and for unknown ids", async () => {
@@ -260,6 +278,32 @@ describe("a v2 host, as a tree of plain files", () => {
     );
   });
 });
+
+async function holdsStill(cgroups: Cgroups): Promise<void> {
+  const dir = mkdtempSync(join(tmpdir(), "dsec-freeze-"));
+  try {
+    const plan = cgroups.plan("s1-a", { ...LIMITS, memoryMiB: 64, pids: 100 });
+    make(plan);
+    const file = join(dir, "written");
+    await runIn(plan, `(while :; do echo; done >${file}) & echo up; wait`);
+    const written = () => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
+    for (const round of [1, 2]) {
+      while (written() === 0) await delay(5);
+      await cgroups.freeze("s1-a", AbortSignal.timeout(10_000));
+      const before = written();
+      await delay(100);
+      assert.equal(written(), before, `round ${round}: it ran while it was held`);
+      cgroups.thaw("s1-a");
+      while (written() === before) await delay(5);
+    }
+    await cgroups.freeze("s1-a", AbortSignal.timeout(10_000));
+    await cgroups.kill("s1-a");
+    await cgroups.freeze("s1-unknown", AbortSignal.timeout(10_000));
+    cgroups.thaw("s1-unknown");
+  } finally {
+    rmSync(dir, { recursive: true });
+  }
+}
 
 /** Makes what the launcher would. */
 function make(plan: readonly CgroupPlan[]): void {

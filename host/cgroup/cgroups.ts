@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
+import { freezeCgroup, thawCgroup } from "./freeze.ts";
 import { prepareTrees, readFeatures, removeTrees } from "./host.ts";
 import { isPopulated, killCgroup, processesOf } from "./kill.ts";
 import { type CgroupLayout, type Hierarchy, type NodeTree, readLayout } from "./layout.ts";
@@ -44,6 +45,10 @@ export interface Cgroups extends AsyncDisposable {
   kill(id: string): Promise<void>;
   /** Removes a sandbox's cgroups, which must have no live process. Safe twice, and for unknown ids. */
   remove(id: string): Promise<void>;
+  /** Holds every process of a sandbox still until `thaw`, see `freezeCgroup`. */
+  freeze(id: string, signal: AbortSignal): Promise<void>;
+  /** Lets them go on. Safe when nothing is held, and for unknown ids. */
+  thaw(id: string): void;
   /** Zeros for what is not there. */
   usage(id: string): CgroupUsage;
   /** Processes of a sandbox's cgroups; none for unknown ids. */
@@ -138,6 +143,14 @@ class NodeCgroups implements Cgroups {
 
   async remove(id: string): Promise<void> {
     await Promise.all(this.#dirs(id).map(({ dir }) => removeCgroup(dir)));
+  }
+
+  freeze(id: string, signal: AbortSignal): Promise<void> {
+    return freezeCgroup(this.#dirs(id), signal);
+  }
+
+  thaw(id: string): void {
+    thawCgroup(this.#dirs(id));
   }
 
   usage(id: string): CgroupUsage {

@@ -4,6 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { signalProcess } from "#host/sys/pidfd.ts";
 import { processStartTicks } from "#host/sys/process.ts";
+import { thawCgroup } from "./freeze.ts";
 import type { Hierarchy, NodeTree } from "./layout.ts";
 
 const SIGKILL = 9;
@@ -18,6 +19,8 @@ export async function killCgroup(trees: readonly NodeTree[], deadlineMs = KILL_D
   const giveUpAtMs = performance.now() + deadlineMs;
   // Looked at first: `cgroup.kill` takes the one lock of all cgroups, and mostly there is nobody left.
   for (let pauseMs = 1; isPopulated(trees); pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
+    // What v1's freezer holds does not hear the signal.
+    thawCgroup(trees.filter(({ tree }) => tree.version === 1));
     for (const { tree, dir } of trees) if (tree.version === 2) killAtOnce(dir);
     const left = trees.flatMap(({ dir }) => processesOf(dir).map((pid) => ({ pid, dir })));
     for (const { pid, dir } of left) killOne(pid, dir);

@@ -34,19 +34,20 @@ export class SystemError extends Error {
 /**
  * A synchronous libc function that returns -1 and sets errno on failure; that becomes a thrown `SystemError`. The library
  * is loaded at the first call, so that importing a module of `host/sys` costs nothing. `label` names the call in errors
- * where the libc symbol is only `syscall`. Results are C's `int`.
+ * where the libc symbol is only `syscall`. Results are C's `int` unless `result` says otherwise.
  */
 export function libcFunction<const Args extends readonly CValue[]>(
   symbol: string,
   types: { readonly [K in keyof Args]: CType },
   label = symbol,
+  result: "int" | "long" = "int",
 ): (...args: Args) => number {
   let native: NativeFunction | undefined;
   return (...args) => {
-    native ??= loadFunction(symbol, types);
-    const result = Number(native.call(...args));
-    if (result === -1) throw new SystemError(native.errno(), label);
-    return result;
+    native ??= loadFunction(symbol, types, result);
+    const returned = Number(native.call(...args));
+    if (returned === -1) throw new SystemError(native.errno(), label);
+    return returned;
   };
 }
 
@@ -64,13 +65,13 @@ interface NativeFunction {
   errno(): number;
 }
 
-function loadFunction(symbol: string, types: readonly CType[]): NativeFunction {
+function loadFunction(symbol: string, types: readonly CType[], result: "int" | "long"): NativeFunction {
   const koffi = createRequire(import.meta.url)("koffi") as typeof import("koffi");
   // The process itself: libc is linked into it already, whatever its file is called on this distribution.
   const call = koffi.load(null).func(
     symbol,
     // Declared as C declares them: a -1 read as `long` would be 4294967295.
-    "int",
+    result,
     types.map((type) => C_TYPES[type]),
   );
   return { call: (...args) => call(...args), errno: () => koffi.errno() };

@@ -1,4 +1,5 @@
-import { chmodSync, mkdirSync, readdirSync, renameSync } from "node:fs";
+import { randomBytes } from "node:crypto";
+import { chmodSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { MNT, unmount } from "#host/sys/mount.ts";
@@ -10,10 +11,12 @@ import {
   limitSubvolume,
   quotaGroups,
   quotaUsage,
+  snapshotSubvolume,
   subvolumeId,
   withDirectory,
 } from "./btrfs.ts";
-import type { Upper, Volume } from "./volume.ts";
+import { checkPlain } from "./plain.ts";
+import type { Upper, UpperReading, Volume } from "./volume.ts";
 
 const MIB = 1024 * 1024;
 
@@ -22,6 +25,9 @@ const MIN_LIMIT_BYTES = 4 * MIB;
 
 /** Dropped groups are looked at again a few at a time, so that no removal pays for all. */
 const STALE_PER_REMOVAL = 2;
+
+/** Begins the names of copies that are read; no upper's does. */
+const READING = ".reading-";
 
 /** The group of the file system's own top. */
 const TOP_GROUP = 5n;
@@ -32,6 +38,7 @@ export function openBtrfsUppers(path: string): Volume {
   chmodSync(path, 0o700);
   withDirectory(path, enableQuotas);
   const volume = new BtrfsUppers(path);
+  volume.sweepReadings();
   volume.sweepGroups();
   return volume;
 }
@@ -39,6 +46,7 @@ export function openBtrfsUppers(path: string): Volume {
 class BtrfsUppers implements Volume {
   readonly kind = "btrfs";
   readonly supportsLimits = true;
+  readonly copies = true;
   readonly reason = undefined;
   readonly #path: string;
   /** Groups of dropped subvolumes. Kernels before 6.11 leave them for us; losing this list costs only a sweep at the next start. */
@@ -82,21 +90,36 @@ class BtrfsUppers implements Volume {
     return partsOf(root);
   }
 
-  async removeUpper(id: string): Promise<void> {
+  copyUpper(from: string, id: string, limitBytes: number | undefined): Upper {
+    this.checkLimit(limitBytes);
+    const root = join(this.#path, id);
+    this.#snapshot(from, id, false);
     try {
-      withDirectory(this.#path, (fd) => {
-        const group = withDirectory(join(this.#path, id), subvolumeId);
-        destroySubvolume(fd, id);
-        this.#stale.push(group);
-        this.#dropStale(fd);
-      });
+      const upper = partsOf(root);
+      // What the overlay of the other keeps for itself, with its mark that a crash makes it worthless: the copy's makes its own.
+      rmSync(upper.workDir, { recursive: true });
+      mkdirSync(upper.workDir, { mode: 0o755 });
+      limit(root, limitBytes);
+      return upper;
     } catch (error) {
-      if (!hasCode(error, "ENOENT")) throw error;
+      this.#drop(id);
+      throw creationError(id, error);
     }
   }
 
+  readUpper(id: string): UpperReading {
+    const name = READING + randomBytes(8).toString("hex");
+    this.#snapshot(id, name, true);
+    const { upperDir } = partsOf(join(this.#path, name));
+    return { dir: upperDir, isCopy: true, [Symbol.asyncDispose]: async () => this.#drop(name) };
+  }
+
+  async removeUpper(id: string): Promise<void> {
+    this.#drop(id);
+  }
+
   list(): ReadonlySet<string> {
-    return new Set(readdirSync(this.#path));
+    return new Set(readdirSync(this.#path).filter((name) => !name.startsWith(READING)));
   }
 
   usage(id: string): number | undefined {
@@ -106,6 +129,11 @@ class BtrfsUppers implements Volume {
       if (hasCode(error, "ENOENT")) return undefined;
       throw error;
     }
+  }
+
+  /** Drops copies whose readers died. */
+  sweepReadings(): void {
+    for (const name of readdirSync(this.#path)) if (name.startsWith(READING)) this.#drop(name);
   }
 
   /** Drops groups whose subvolume is gone. */
@@ -129,12 +157,38 @@ class BtrfsUppers implements Volume {
     }
   }
 
+  #snapshot(from: string, name: string, readOnly: boolean): void {
+    const root = join(this.#path, from);
+    try {
+      checkPlain(from, partsOf(root).upperDir);
+      withDirectory(root, (source) =>
+        withDirectory(this.#path, (fd) => snapshotSubvolume(fd, name, { fd: source, readOnly })),
+      );
+    } catch (error) {
+      if (hasCode(error, "ENOENT")) throw new SandboxError("NotFound", `${from} has no upper`, { cause: error });
+      throw error instanceof SandboxError ? error : creationError(name, error);
+    }
+  }
+
+  #drop(name: string): void {
+    try {
+      withDirectory(this.#path, (fd) => {
+        const group = withDirectory(join(this.#path, name), subvolumeId);
+        destroySubvolume(fd, name);
+        this.#stale.push(group);
+        this.#dropStale(fd);
+      });
+    } catch (error) {
+      if (!hasCode(error, "ENOENT")) throw error;
+    }
+  }
+
   #dropStale(fd: number): void {
     for (let n = 0; n < STALE_PER_REMOVAL; n += 1) {
-      const [oldest] = this.#stale;
-      // Subvolumes are cleaned up in their order: behind one that is in use, all are.
-      if (oldest === undefined || !destroyQuotaGroup(fd, oldest)) return;
-      this.#stale.shift();
+      const oldest = this.#stale.shift();
+      if (oldest === undefined) return;
+      // One whose data a copy shares stays in use as long as that: it must not stand before the others.
+      if (!destroyQuotaGroup(fd, oldest)) this.#stale.push(oldest);
     }
   }
 }

@@ -7,12 +7,14 @@ const VOL_ARGS_BYTES = 4096;
 const RESIZE = ioctlRequest("write", BTRFS, 3, VOL_ARGS_BYTES);
 const SUBVOL_CREATE = ioctlRequest("write", BTRFS, 14, VOL_ARGS_BYTES);
 const SNAP_DESTROY = ioctlRequest("write", BTRFS, 15, VOL_ARGS_BYTES);
+const SNAP_CREATE_V2 = ioctlRequest("write", BTRFS, 23, VOL_ARGS_BYTES);
 const TREE_SEARCH = ioctlRequest("both", BTRFS, 17, 4096);
 const INO_LOOKUP = ioctlRequest("both", BTRFS, 18, 4096);
 const QUOTA_CTL = ioctlRequest("both", BTRFS, 40, 16);
 const QGROUP_CREATE = ioctlRequest("write", BTRFS, 42, 16);
 const QGROUP_LIMIT = ioctlRequest("read", BTRFS, 43, 48);
 
+const SNAPSHOT_READ_ONLY = 2n;
 const QUOTA_ENABLE = 1n;
 const QUOTA_ENABLE_SIMPLE = 4n;
 const LIMIT_MAX_REFERENCED = 1n;
@@ -36,6 +38,16 @@ export function withDirectory<T>(path: string, action: (fd: number) => T): T {
 /** Makes an empty subvolume. Throws `EEXIST`, `ENOSPC`, … */
 export function createSubvolume(parentFd: number, name: string): void {
   ioctl(parentFd, SUBVOL_CREATE, volArgs(name));
+}
+
+/** Makes a subvolume that holds what another one does at this moment, and shares its data. Throws as `createSubvolume` does. */
+export function snapshotSubvolume(parentFd: number, name: string, source: { fd: number; readOnly: boolean }): void {
+  // struct btrfs_ioctl_vol_args_v2: source, transaction, flags, four words, name.
+  const args = Buffer.alloc(VOL_ARGS_BYTES);
+  args.writeBigInt64LE(BigInt(source.fd), 0);
+  args.writeBigUInt64LE(source.readOnly ? SNAPSHOT_READ_ONLY : 0n, 16);
+  args.write(name, 56, "utf8");
+  ioctl(parentFd, SNAP_CREATE_V2, args);
 }
 
 /** Drops a subvolume with all that is in it; the space comes back in the background. Throws `ENOENT`. */

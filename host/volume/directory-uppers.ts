@@ -2,8 +2,9 @@ import { chmodSync, mkdirSync, readdirSync, renameSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
+import { checkPlain } from "./plain.ts";
 import { removeTree } from "./remove-tree.ts";
-import type { Upper, Volume } from "./volume.ts";
+import type { Upper, UpperReading, Volume } from "./volume.ts";
 
 /** Uppers as plain directories below `<dataDir>/uppers`: works everywhere, limits nothing. */
 export async function openDirectoryUppers(dataDir: string, reason: string): Promise<Volume> {
@@ -17,6 +18,7 @@ export async function openDirectoryUppers(dataDir: string, reason: string): Prom
 class DirectoryUppers implements Volume {
   readonly kind = "directory";
   readonly supportsLimits = false;
+  readonly copies = false;
   readonly reason: string;
   readonly #path: string;
 
@@ -59,6 +61,23 @@ class DirectoryUppers implements Volume {
       throw new SandboxError("AlreadyExists", `${id} has an upper already`, { cause: error });
     }
     return { upperDir: join(root, "upper"), workDir: join(root, "work") };
+  }
+
+  copyUpper(from: string): never {
+    throw new SandboxError("FailedPrecondition", `the upper of ${from} cannot be copied at once`, {
+      hint: this.reason,
+    });
+  }
+
+  readUpper(id: string): UpperReading {
+    const dir = join(this.#path, id, "upper");
+    try {
+      checkPlain(id, dir);
+    } catch (error) {
+      if (hasCode(error, "ENOENT")) throw new SandboxError("NotFound", `${id} has no upper`, { cause: error });
+      throw error;
+    }
+    return { dir, isCopy: false, [Symbol.asyncDispose]: async () => undefined };
   }
 
   async removeUpper(id: string): Promise<void> {

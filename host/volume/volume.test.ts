@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import {
   chmodSync,
+  chownSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -166,6 +167,70 @@ describe("limits", () => {
     t.diagnostic(`remove p50 ${p50(removes.slice(0, 500))} → ${p50(removes.slice(-500))} ms`);
     assert.ok(p50(creates.slice(-500)) < 2 * p50(creates.slice(0, 500)) + 0.1, "creating slows down");
     assert.equal(volume.list().size, 0);
+  });
+});
+
+describe("copies", () => {
+  beforeEach(async () => {
+    volume = await openVolume(options);
+    assert.equal(volume.copies, true, volume.reason);
+  });
+
+  test("a copy has what there was, shares it, and each goes its own way from there", () => {
+    const from = volume.createUpper("s1-a", undefined);
+    writeFileSync(join(from.upperDir, "big"), randomBytes(32 * MIB));
+    mkdirSync(join(from.workDir, "work", "incompat", "volatile"), { recursive: true });
+    const copy = volume.copyUpper("s1-a", "s1-b", 8 * MIB);
+    assert.deepEqual(readdirSync(copy.workDir), [], "an overlay would refuse the other's");
+    writeFileSync(join(from.upperDir, "later"), "");
+    writeFileSync(join(copy.upperDir, "own"), "");
+    assert.deepEqual(
+      [readdirSync(copy.upperDir), readdirSync(from.upperDir)],
+      [
+        ["big", "own"],
+        ["big", "later"],
+      ],
+    );
+    const [held = 0, shared = 0] = [volume.usage("s1-a"), volume.usage("s1-b")];
+    assert.ok(held > 32 * MIB && shared < MIB, `${held} and ${shared}`);
+    assert.ok(fill(copy.upperDir, 64 * 1024) > 4 * MIB, "its limit counts what it writes, not what it shares");
+  });
+
+  test("what is read is a copy that nobody changes; it is no upper, and goes when it is let go or its reader dies", async () => {
+    const { upperDir } = volume.createUpper("s1-a", undefined);
+    writeFileSync(join(upperDir, "file"), "then");
+    {
+      await using reading = volume.readUpper("s1-a");
+      writeFileSync(join(upperDir, "file"), "now");
+      assert.equal(readFileSync(join(reading.dir, "file"), "utf8"), "then");
+      assert.throws(() => writeFileSync(join(reading.dir, "file"), ""), { code: "EROFS" });
+      assert.deepEqual([...volume.list()], ["s1-a"]);
+    }
+    const left = volume.readUpper("s1-a");
+    volume = await openVolume(options);
+    assert.equal(existsSync(left.dir), false);
+  });
+
+  test("an upper that an earlier release made, with ids of the host, is refused by name; an unknown one is not found", () => {
+    const { upperDir } = volume.createUpper("s1-old", undefined);
+    chownSync(upperDir, 0x0800_0000, 0x0800_0000);
+    assert.throws(() => volume.readUpper("s1-old"), { kind: "FailedPrecondition", message: /s1-old.*earlier release/ });
+    assert.throws(() => volume.copyUpper("s1-old", "s1-new", undefined), { kind: "FailedPrecondition" });
+    assert.throws(() => volume.readUpper("s1-none"), { kind: "NotFound" });
+    volume.createUpper("s1-a", undefined);
+    volume.createUpper("s1-b", undefined);
+    assert.throws(() => volume.copyUpper("s1-a", "s1-b", undefined), { kind: "AlreadyExists" });
+    assert.deepEqual([...volume.list()].sort(), ["s1-a", "s1-b", "s1-old"]);
+  });
+
+  test("a removed upper whose data a copy shares holds up no other's quota group", async () => {
+    const { upperDir } = volume.createUpper("s1-first", undefined);
+    writeFileSync(join(upperDir, "data"), randomBytes(MIB));
+    volume.copyUpper("s1-first", "s1-copy", undefined);
+    await volume.removeUpper("s1-first");
+    for (let n = 0; n < 20; n += 1) volume.createUpper(`s1-${n}`, undefined);
+    for (let n = 0; n < 20; n += 1) await volume.removeUpper(`s1-${n}`);
+    assert.equal(readFileSync(join(options.runDir, "volume", "s1-copy", "upper", "data")).length, MIB);
   });
 });
 

@@ -26,6 +26,15 @@ export interface Volume extends AsyncDisposable {
   removeUpper(id: string): Promise<void>;
   /** Throws what `createUpper` would throw for this limit. */
   checkLimit(limitBytes: number | undefined): void;
+  /** Whether copies of an upper share its data: then `copyUpper` takes a moment, and `readUpper` reads a copy. */
+  readonly copies: boolean;
+  /**
+   * Makes an upper of what another holds at this moment, with a limit of its own for what is written from now on. Throws as
+   * `createUpper` does, `NotFound`, and `FailedPrecondition` where copies are not supported or for an upper of an earlier release.
+   */
+  copyUpper(from: string, id: string, limitBytes: number | undefined): Upper;
+  /** What an upper holds at this moment, to be read. Throws as `copyUpper` does. */
+  readUpper(id: string): UpperReading;
   list(): ReadonlySet<string>;
   /** Bytes that an upper holds, file system structures included; `undefined` when nobody counts them. */
   usage(id: string): number | undefined;
@@ -35,6 +44,14 @@ export interface Volume extends AsyncDisposable {
 export interface Upper {
   readonly upperDir: string;
   readonly workDir: string;
+}
+
+/** The files of an upper; disposing lets go of them. */
+export interface UpperReading extends AsyncDisposable {
+  /** Their root directory. */
+  readonly dir: string;
+  /** A copy: nobody changes it. Else it is the upper itself. */
+  readonly isCopy: boolean;
 }
 
 /** Where a volume lives. */

@@ -1,0 +1,55 @@
+import type { ImageConfig, LayerDigest, SandboxSpec } from "#core/sandbox.ts";
+
+/** What is left out of a snapshot unless it is kept by name; `images/pack/scrub.ts` has the paths. */
+export const SCRUB_RULES = ["credentials", "history"] as const;
+export type ScrubRule = (typeof SCRUB_RULES)[number];
+
+/** What of a sandbox's changes to pack, and how. */
+export interface PackOptions {
+  /** Glob patterns of paths to leave out, with all that is below them. */
+  readonly exclude: readonly string[];
+  /** Rules that are not applied. */
+  readonly keep: readonly ScrubRule[];
+  /** All processes are held still for the moment; false: it is taken as it runs. */
+  readonly consistent: boolean;
+}
+
+/** What was left out. */
+export interface Skipped {
+  /** Matched a pattern; what is below is not counted. */
+  readonly excluded: number;
+  /** Matched a rule; what is below is not counted. */
+  readonly scrubbed: number;
+  /** Sockets and devices: what listened on them did not come along. */
+  readonly special: number;
+}
+
+/** An environment made of a sandbox's layers and one more, of what it changed. */
+export interface PackedDiff {
+  /** Lowest first. */
+  readonly layers: readonly LayerDigest[];
+  readonly config: ImageConfig;
+  /** Of all layers in the store. */
+  readonly sizeBytes: number;
+  /** The layer of the changes. */
+  readonly layer: LayerDigest;
+  /** Files, directories, links and deletions in it. */
+  readonly entries: number;
+  /** Of the files, holes included. */
+  readonly dataBytes: number;
+  /** How long the sandbox was held still. */
+  readonly frozenMs: number;
+  readonly skipped: Skipped;
+}
+
+/**
+ * What a backend may be able to do with what its sandboxes write. Calls may overlap with any other call, of the same sandbox too:
+ * one that is destroyed meanwhile lets them fail.
+ */
+export interface Packing {
+  /**
+   * Makes a layer of what a sandbox has written, all of it as it was at one instant. Rejects with `NotFound` for a sandbox that
+   * has nothing, `Unavailable` when it does not hold still, `TooLarge`, `StorageFull`; then nothing of it is left.
+   */
+  pack(spec: SandboxSpec, options: PackOptions, signal: AbortSignal): Promise<PackedDiff>;
+}
