@@ -1,9 +1,12 @@
 import { SandboxError } from "#core/errors.ts";
-import { badInput, type EntrySink, shown, type TreeEntry } from "#core/tar/entry.ts";
+import { type ByteString, badInput, type EntrySink, shown, type TreeEntry } from "#core/tar/entry.ts";
 import type { BlobWriter } from "./blob.ts";
-import { CHUNK_BYTES } from "./erofs/format.ts";
+import { CHUNK_BYTES, HOLE } from "./erofs/format.ts";
+import type { Inode } from "./erofs/inode.ts";
 import type { ImportLimits } from "./limits.ts";
 import type { LayerTree } from "./tree.ts";
+
+const ZEROS = Buffer.alloc(CHUNK_BYTES);
 
 /** What a builder does with entries that are more than files. */
 export interface BuilderOptions {
@@ -43,15 +46,17 @@ export class LayerBuilder implements EntrySink {
   }
 
   entry(entry: TreeEntry): void {
-    this.#left = entry.type === "file" ? entry.size : 0;
-    this.#addresses = undefined;
-    this.#dataBytes += this.#left;
-    if (this.#dataBytes > this.#options.limits.dataBytes) {
-      throw new SandboxError("TooLarge", `the tree has more than ${this.#options.limits.dataBytes} bytes of file data`);
-    }
+    this.#begin(entry);
     if (this.#isLeftOut(entry) || this.#isMarker(entry)) return;
-    const inode = this.tree.place(entry);
-    if (inode.content.type === "file" && entry.type === "file") this.#addresses = inode.content.chunks;
+    this.#take(this.tree.place(entry), entry);
+  }
+
+  /** As `entry`, by its name in a directory of the tree, however deep that lies. Leaves nothing out. */
+  entryIn(directory: Inode, name: ByteString, entry: TreeEntry): Inode {
+    this.#begin(entry);
+    const inode = this.tree.placeIn(directory, name, entry);
+    this.#take(inode, entry);
+    return inode;
   }
 
   data(bytes: Uint8Array): void {
@@ -72,6 +77,39 @@ export class LayerBuilder implements EntrySink {
       rest = rest.subarray(piece.length);
       if (this.#collected === CHUNK_BYTES || (rest.length === 0 && this.#left === 0)) this.#flush(addresses);
     }
+  }
+
+  /** Bytes of the file that are zeros and that nobody has to read. */
+  hole(bytes: number): void {
+    let left = bytes;
+    while (left > 0) {
+      const whole = this.#collected === 0 ? Math.floor(left / CHUNK_BYTES) : 0;
+      this.#skip(whole);
+      left -= whole * CHUNK_BYTES;
+      const piece = Math.min(left, CHUNK_BYTES - this.#collected);
+      if (piece > 0) this.data(ZEROS.subarray(0, piece));
+      left -= piece;
+    }
+  }
+
+  #skip(chunks: number): void {
+    if (chunks * CHUNK_BYTES > this.#left) throw new Error("more data than the entry announced");
+    this.#left -= chunks * CHUNK_BYTES;
+    for (let n = 0; n < chunks; n += 1) this.#addresses?.push(HOLE);
+  }
+
+  #begin(entry: TreeEntry): void {
+    this.#left = entry.type === "file" ? entry.size : 0;
+    this.#addresses = undefined;
+    this.#dataBytes += this.#left;
+    if (this.#dataBytes <= this.#options.limits.dataBytes) return;
+    throw new SandboxError("TooLarge", `the tree has more than ${this.#options.limits.dataBytes} bytes of file data`, {
+      hint: `${shown(entry.path)} was the one too many`,
+    });
+  }
+
+  #take(inode: Inode, entry: TreeEntry): void {
+    if (inode.content.type === "file" && entry.type === "file") this.#addresses = inode.content.chunks;
   }
 
   #flush(addresses: number[]): void {

@@ -7,6 +7,7 @@ type Part = Pick<ArtifactRecord, "name" | "tag" | "kind" | "layers" | "config">;
 
 /** The parts that an environment is put together from. */
 export interface Composition {
+  /** A base, or a snapshot: that has all the parts of the sandbox it was made of. */
   readonly base: Part;
   readonly workspace?: Part | undefined;
   /** Each over the ones before it. */
@@ -23,7 +24,7 @@ export interface Composed {
 
 /** Stacks the parts of an environment. `InvalidArgument` for a part of the wrong kind or more layers than an overlay takes. */
 export function compose({ base, workspace, toolkits }: Composition): Composed {
-  expectKind(base, "base");
+  if (base.kind !== "snapshot") expectKind(base, "base");
   if (workspace !== undefined) expectKind(workspace, "workspace");
   for (const toolkit of toolkits) expectKind(toolkit, "toolkit");
   const parts = [base, ...(workspace === undefined ? [] : [workspace]), ...toolkits];

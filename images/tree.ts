@@ -42,7 +42,22 @@ export class LayerTree {
     const parts = components(entry.path);
     const name = parts.pop();
     if (name === undefined) return this.#placeRoot(entry);
-    const directory = this.#directoryOf(parts, entry.path);
+    return this.#placeIn(this.#directoryOf(parts, entry.path), name, entry);
+  }
+
+  /** Places an entry by its name in a directory of this tree, at whatever depth: no path has to be that long. */
+  placeIn(directory: Inode, name: ByteString, entry: TreeEntry): Inode {
+    this.#count({ ...entry, path: name });
+    return this.#placeIn(childrenOf(directory), name, entry);
+  }
+
+  /** Gives a file of this tree a further name. */
+  link(directory: Inode, name: ByteString, inode: Inode): void {
+    this.#count({ path: name, target: "" });
+    childrenOf(directory).set(name, inode);
+  }
+
+  #placeIn(directory: Directory, name: ByteString, entry: TreeEntry): Inode {
     const existing = directory.get(name);
     if (entry.type === "directory" && existing?.content.type === "directory") {
       const wasOpaque = isOpaque(existing);
@@ -188,6 +203,11 @@ export class LayerTree {
       throw new SandboxError("TooLarge", `names and attributes of the tree exceed ${this.#limits.nameBytes} bytes`);
     }
   }
+}
+
+function childrenOf({ content }: Inode): Directory {
+  if (content.type === "directory") return content.children;
+  throw new Error("an entry was given a parent that is no directory");
 }
 
 function contentOf(entry: TreeEntry): Content {

@@ -29,6 +29,12 @@ export function keptXattrs(path: ByteString, xattrs: Xattrs | undefined): Xattrs
   return kept.size === 0 ? undefined : kept;
 }
 
+/** Whether an attribute of a sandbox's own files has a place in a layer: what an overlay points elsewhere with has none. */
+export function isKeptXattr(name: ByteString): boolean {
+  if (name.startsWith("security.")) return name === "security.capability";
+  return name.startsWith("trusted.") ? name === OPAQUE_XATTR : canStoreXattr(name);
+}
+
 function isKept(path: ByteString, name: ByteString): boolean {
   if (name.startsWith("trusted.overlay.")) {
     if (name === OPAQUE_XATTR) return true;
@@ -38,7 +44,5 @@ function isKept(path: ByteString, name: ByteString): boolean {
       "pack the overlay with redirect_dir=off and metacopy=off",
     );
   }
-  if (name.startsWith("security.")) return name === "security.capability";
-  if (name.startsWith("trusted.")) return false;
-  return canStoreXattr(name);
+  return isKeptXattr(name);
 }

@@ -2,9 +2,9 @@ import { createHash } from "node:crypto";
 import { lstatSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import type { LayerDigest } from "#core/sandbox.ts";
 import { mountErofs, unmountErofs } from "#host/mounts/erofs.ts";
+import { readXattrs } from "#host/sys/xattrs.ts";
 import type { LayerStore } from "../store.ts";
 import { run, temporaryDirectory } from "./fixtures.ts";
-import { readXattrs } from "./read-xattrs.ts";
 
 /** What can be seen of one file, as text: equal trees give equal maps. */
 export type Snapshot = ReadonlyMap<string, string>;

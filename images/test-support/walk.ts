@@ -13,8 +13,8 @@ import { hasCode } from "#core/errors.ts";
 import type { FileType } from "#core/sandbox.ts";
 import type { ByteString } from "#core/tar/entry.ts";
 import { badInput, byteString, shown, type TreeEntry } from "#core/tar/entry.ts";
+import { readXattrs } from "#host/sys/xattrs.ts";
 import type { Feed } from "../layer.ts";
-import { readXattrs } from "./read-xattrs.ts";
 
 const PIECE_BYTES = 256 * 1024;
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;

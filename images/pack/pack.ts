@@ -1,0 +1,183 @@
+import { type BigIntStats, closeSync, constants, fstatSync, openSync, read, readSync } from "node:fs";
+import { promisify } from "node:util";
+import type { PackOptions, Skipped } from "#core/packing.ts";
+import type { LayerDigest } from "#core/sandbox.ts";
+import { type ByteString, badInput, shown, type TreeEntry } from "#core/tar/entry.ts";
+import { dataExtents } from "#host/sys/holes.ts";
+import { CHUNK_BYTES } from "../erofs/format.ts";
+import type { Inode } from "../erofs/inode.ts";
+import { buildLayer, type Feed } from "../layer.ts";
+import { DEFAULT_LIMITS, type ImportLimits } from "../limits.ts";
+import type { LayerStore } from "../store.ts";
+import { isKeptXattr } from "../xattr-policy.ts";
+import { type Names, pathMatcher } from "./patterns.ts";
+import { NEVER_SCRUBBED, SCRUB_PATTERNS } from "./scrub.ts";
+import { describe, type Found, walk } from "./walk.ts";
+
+const { O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
+const readLater = promisify(read);
+
+/** Reads of more are given to another thread: they may have to wait for the disk. */
+const READ_AT_ONCE_BYTES = 256 * 1024;
+
+/** Every sandbox has its own mounted over these; what an upper has there was made as a place for that. */
+const MOUNTED_DIRECTORIES: ReadonlySet<ByteString> = new Set(["proc", "sys", "dev"]);
+const MOUNTED_FILES: ReadonlySet<ByteString> = new Set(["hostname", "hosts", "resolv.conf"]);
+
+/** An upper to pack, and where to. */
+export interface PackSource {
+  readonly store: LayerStore;
+  /** The root of the upper. What is below it is hostile. */
+  readonly dir: string;
+  readonly options: Pick<PackOptions, "exclude" | "keep">;
+  readonly limits?: ImportLimits;
+  readonly signal: AbortSignal;
+}
+
+/** The layer of an upper. */
+export interface PackedUpper {
+  readonly digest: LayerDigest;
+  readonly entries: number;
+  readonly dataBytes: number;
+  readonly skipped: Skipped;
+}
+
+/** Checks patterns before anything is held still for them. Throws `InvalidArgument`. */
+export function checkPatterns(exclude: readonly string[]): void {
+  pathMatcher(exclude);
+}
+
+/**
+ * Makes a layer of what an upper holds: changed files, deletions and hidden directories as the overlay has them. Memory: the tree,
+ * and a chunk of data. Rejects with `TooLarge`, `StorageFull`, or the reason of the signal; nothing is left then. A file that
+ * shrinks while it is read ends in zeros, one that grows ends where it did.
+ */
+export async function packUpper(source: PackSource): Promise<PackedUpper> {
+  const { store, dir, signal } = source;
+  const options = { store, limits: source.limits ?? DEFAULT_LIMITS, whiteouts: "none", devices: "refuse" } as const;
+  let packer: Packer | undefined;
+  const { digest, dataBytes } = await buildLayer(options, async (feed) => {
+    const packing = new Packer(feed, source.options);
+    packer = packing;
+    await walk<Inode>(dir, (found, above) => packing.visit(found, above), signal);
+  });
+  if (packer === undefined) throw new Error("a layer was built of nothing");
+  return { digest, dataBytes, entries: packer.entries, skipped: packer.skipped };
+}
+
+class Packer {
+  entries = 0;
+  #skipped = { excluded: 0, scrubbed: 0, special: 0 };
+  readonly #feed: Feed;
+  readonly #isExcluded: (names: Names) => boolean;
+  readonly #isScrubbed: (names: Names) => boolean;
+  readonly #isPublic = pathMatcher(NEVER_SCRUBBED);
+  readonly #buffer = Buffer.allocUnsafe(CHUNK_BYTES);
+  /** Files of which more names are to come. */
+  readonly #linked = new Map<bigint, { readonly inode: Inode; left: bigint }>();
+
+  constructor(feed: Feed, { exclude, keep }: PackSource["options"]) {
+    this.#feed = feed;
+    this.#isExcluded = pathMatcher(exclude);
+    const rules = Object.entries(SCRUB_PATTERNS).filter(([rule]) => !keep.some((kept) => kept === rule));
+    this.#isScrubbed = pathMatcher(rules.flatMap(([, patterns]) => patterns));
+  }
+
+  get skipped(): Skipped {
+    return { ...this.#skipped };
+  }
+
+  /** Returns a directory that was taken in. */
+  async visit(found: Found, above: Inode | undefined): Promise<Inode | undefined> {
+    const { tree } = this.#feed.builder;
+    if (above === undefined) return tree.place(this.#entry(found));
+    if (isMountPlace(found) || this.#isLeftOut(found)) return undefined;
+    this.entries += 1;
+    const name = found.names.at(-1) ?? "";
+    const earlier = this.#earlier(found.stats);
+    if (earlier !== undefined) return void tree.link(above, name, earlier);
+    const inode = found.stats.isFile() ? await this.#file(found, above, name) : this.#add(found, above, name);
+    if (found.stats.isDirectory()) return inode;
+    if (found.stats.nlink > 1n) this.#linked.set(found.stats.ino, { inode, left: found.stats.nlink - 1n });
+    return undefined;
+  }
+
+  #isLeftOut({ names, stats }: Found): boolean {
+    if (this.#isExcluded(names)) this.#skipped.excluded += 1;
+    else if (isWhiteout(stats)) return false;
+    else if (this.#isScrubbed(names) && !this.#isPublic(names)) this.#skipped.scrubbed += 1;
+    else if (stats.isSocket() || stats.isCharacterDevice() || stats.isBlockDevice()) this.#skipped.special += 1;
+    else return false;
+    return true;
+  }
+
+  #earlier({ ino, nlink }: BigIntStats): Inode | undefined {
+    const linked = nlink > 1n ? this.#linked.get(ino) : undefined;
+    if (linked === undefined) return undefined;
+    linked.left -= 1n;
+    if (linked.left === 0n) this.#linked.delete(ino);
+    return linked.inode;
+  }
+
+  #add(found: Found, above: Inode, name: ByteString): Inode {
+    return this.#feed.builder.entryIn(above, name, this.#entry(found));
+  }
+
+  /** What the overlay and the host's security modules noted for themselves is left out. */
+  #entry(found: Found): TreeEntry {
+    const entry = describe(found);
+    if (entry.xattrs === undefined) return entry;
+    return { ...entry, xattrs: new Map([...entry.xattrs].filter(([attribute]) => isKeptXattr(attribute))) };
+  }
+
+  async #file(found: Found, above: Inode, name: ByteString): Promise<Inode> {
+    // O_NONBLOCK: a pipe that took the file's place must not hold us.
+    const fd = openSync(found.at, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    try {
+      const stats = fstatSync(fd, { bigint: true });
+      if (!stats.isFile()) throw badInput(`${shown(found.names.join("/"))} changed while it was packed`, "try again");
+      const inode = this.#add({ ...found, stats }, above, name);
+      await this.#content(fd, stats);
+      return inode;
+    } finally {
+      closeSync(fd);
+    }
+  }
+
+  async #content(fd: number, stats: BigIntStats): Promise<void> {
+    const size = Number(stats.size);
+    const whole = [{ offset: 0, size }];
+    let at = 0;
+    for (const extent of stats.blocks * 512n < stats.size ? dataExtents(fd, size) : whole) {
+      this.#feed.builder.hole(extent.offset - at);
+      await this.#bytes(fd, extent.offset, extent.size);
+      at = extent.offset + extent.size;
+    }
+    this.#feed.builder.hole(size - at);
+  }
+
+  async #bytes(fd: number, offset: number, size: number): Promise<void> {
+    for (let done = 0; done < size; ) {
+      const wanted = Math.min(size - done, CHUNK_BYTES);
+      const count =
+        wanted <= READ_AT_ONCE_BYTES
+          ? readSync(fd, this.#buffer, 0, wanted, offset + done)
+          : (await readLater(fd, this.#buffer, 0, wanted, offset + done)).bytesRead;
+      if (count === 0) return this.#feed.builder.hole(size - done);
+      this.#feed.builder.data(this.#buffer.subarray(0, count));
+      done += count;
+      await this.#feed.drain();
+    }
+  }
+}
+
+function isMountPlace({ names, stats }: Found): boolean {
+  const [first = "", second = ""] = names;
+  if (names.length === 1) return MOUNTED_DIRECTORIES.has(first) && stats.isDirectory();
+  return names.length === 2 && first === "etc" && MOUNTED_FILES.has(second) && stats.isFile() && stats.size === 0n;
+}
+
+/** An overlay's mark that a name of the layers below is gone. */
+function isWhiteout(stats: BigIntStats): boolean {
+  return stats.isCharacterDevice() && stats.rdev === 0n;
+}
