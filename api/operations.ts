@@ -30,6 +30,7 @@ import { FUNCTION_OPERATIONS } from "./function-operations.ts";
 import { Health, WhoAmI } from "./identity.ts";
 import { NodeList, ResourceList, StoreReply } from "./nodes.ts";
 import { BASE, type Operation } from "./operation.ts";
+import { PackRequest, PackView } from "./packing.ts";
 import { ListenerList, PortTicket, PortTicketRequest, PortWaitQuery, PortWaitReply } from "./ports.ts";
 import { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
 import { ImportFromRequest } from "./sources.ts";
@@ -83,6 +84,16 @@ export const OPERATIONS = {
     path: SANDBOX,
     summary: "Remove it, in any state and more than once; answers when nothing of it is left.",
     status: 204,
+  },
+  packSandbox: {
+    ...BASE,
+    method: "POST",
+    path: `${SANDBOX}/pack`,
+    summary: "Make a snapshot of it: its layers and one more, of what it changed.",
+    body: PackRequest,
+    status: 201,
+    reply: PackView,
+    idempotencyKey: true,
   },
   createMany: {
     ...BASE,

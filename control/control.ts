@@ -14,6 +14,7 @@ import { IdempotencyKeys } from "./idempotency.ts";
 import type { Log } from "./log.ts";
 import { seededRandom } from "./placement/random.ts";
 import { PortPasses } from "./port-passes.ts";
+import { Replies } from "./replies.ts";
 import type { StateStore } from "./state/store.ts";
 import { Watcher } from "./watcher/watcher.ts";
 
@@ -78,10 +79,11 @@ export async function openControl({
   const creator = new Creator({ catalogue, watcher, keys, random, backend: config.defaultBackend });
   const access = new Access(watcher);
   const passes = new PortPasses(state, clock);
+  const replies = new Replies(keys);
   const invoker = new Invoker(watcher);
   const runtimes = new Runtimes({ directories: config.runtimeDirectories, catalogue, maker });
   const { version, portDomain } = config;
-  const parts = { access, catalogue, clock, creator, iam, invoker, log, maker, passes, runtimes };
+  const parts = { access, catalogue, clock, creator, iam, invoker, log, maker, passes, replies, runtimes };
   const app = apiserver({ ...parts, portDomain, store, watcher, version });
   const rootToken = await iam.bootstrap();
   await Promise.all(nodes.map(({ edge, node }) => watcher.add(edge, node)));

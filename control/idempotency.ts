@@ -16,6 +16,8 @@ export interface KeyRecord {
   readonly id: SandboxId;
   /** Present while the create is under way. */
   readonly spec?: SandboxSpec;
+  /** Of a call that made something else than a sandbox: what it answered, as JSON. */
+  readonly reply?: string;
   readonly expiresAtMs: number;
 }
 
@@ -68,6 +70,17 @@ export class IdempotencyKeys {
   async settle(key: string, { record, revision }: KeyEntry): Promise<void> {
     const { spec: _done, ...rest } = record;
     await this.#state.put(key, JSON.stringify(rest), revision);
+  }
+
+  /** Keeps the answer of a call that succeeded. No effect when another call has the key. */
+  async keep(key: string, requestHash: string, id: SandboxId, reply: unknown): Promise<void> {
+    const record: KeyRecord = {
+      requestHash,
+      id,
+      reply: JSON.stringify(reply),
+      expiresAtMs: this.#clock.now() + KEPT_MS,
+    };
+    await this.#state.put(key, JSON.stringify(record), "absent");
   }
 
   /** Nothing was made: the key is free again, unless another call has gone on with it. */

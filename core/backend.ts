@@ -1,5 +1,6 @@
 import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
+import type { Packing } from "#core/packing.ts";
 import type { BackendKind, SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
 
@@ -34,6 +35,8 @@ export interface Backend extends AsyncDisposable {
   kill(id: SandboxId): Promise<void>;
   /** Removes everything that carries the id. Safe in every state, without a handle, and safe twice. */
   destroy(id: SandboxId): Promise<void>;
+  /** Absent: the backend cannot, and callers are refused by name. */
+  readonly packing?: Packing;
   /** Zeros for a sandbox that is gone. */
   usage(handle: Handle): Promise<Usage>;
   /** What really exists on the node, by resource class: ids found, of live and dead sandboxes alike. */

@@ -9,8 +9,11 @@ import { SandboxError } from "#core/errors.ts";
 export const STATES = ["creating", "ready", "failed", "destroying", "destroyed"] as const;
 export type SandboxState = (typeof STATES)[number];
 
-/** What callers may ask of a sandbox. `use` is every command; `files` is file access; `extend` moves its time limits. */
-const VERBS = ["use", "files", "extend", "destroy"] as const;
+/**
+ * What callers may ask of a sandbox. `use` is every command; `files` is file access; `pack` makes an artifact of what it wrote;
+ * `extend` moves its time limits.
+ */
+const VERBS = ["use", "files", "pack", "extend", "destroy"] as const;
 export type Verb = (typeof VERBS)[number];
 
 /** `ignore`: already there or on the way, answer success. `deny`: answer FailedPrecondition. */
@@ -21,6 +24,7 @@ export type Verdict = "accept" | "ignore" | "deny";
 export const RULES: Readonly<Record<Verb, Readonly<Record<SandboxState, Verdict>>>> = {
   use:     { creating: "deny",   ready: "accept", failed: "deny",   destroying: "deny",   destroyed: "deny"   },
   files:   { creating: "deny",   ready: "accept", failed: "deny",   destroying: "deny",   destroyed: "deny"   },
+  pack:    { creating: "deny",   ready: "accept", failed: "accept", destroying: "deny",   destroyed: "deny"   },
   extend:  { creating: "accept", ready: "accept", failed: "accept", destroying: "deny",   destroyed: "deny"   },
   destroy: { creating: "accept", ready: "accept", failed: "accept", destroying: "ignore", destroyed: "ignore" },
 };

@@ -42,6 +42,7 @@ import {
   type NodeMethod,
   type StdinArguments,
 } from "#core/node-wire.ts";
+import type { PackedDiff, PackOptions } from "#core/packing.ts";
 import type { PortPiece } from "#core/ports.ts";
 import type { Payload } from "#core/rpc/frames.ts";
 import { type RpcOptions, RpcPeer } from "#core/rpc/peer.ts";
@@ -219,6 +220,10 @@ export class RemoteNode implements Node, Disposable {
 
   watchFiles(id: SandboxId, watch: FileWatch, signal: AbortSignal): AsyncIterable<Uint8Array> {
     return decodeBytes(this.#peer.stream("watchFiles", encodeValue([id, watch]), { signal }));
+  }
+
+  packDiff(id: SandboxId, options: PackOptions, signal: AbortSignal): Promise<PackedDiff> {
+    return this.#call("packDiff", [id, options], signal);
   }
 
   invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {

@@ -45,6 +45,7 @@ export const NODE_METHODS = {
   writeTree: "upload",
   watchFiles: "download",
   invoke: "duplex",
+  packDiff: "call",
   resources: "call",
 } as const satisfies Record<keyof Node, "call" | "upload" | "download" | "duplex">;
 

@@ -2,6 +2,7 @@ import type { ResourceClass } from "#core/backend.ts";
 import type { NodeFiles } from "#core/files.ts";
 import type { FunctionCall, FunctionLoad, FunctionResult } from "#core/functions.ts";
 import type { CommandId, EdgeId, SandboxId } from "#core/ids.ts";
+import type { PackedDiff, PackOptions } from "#core/packing.ts";
 import type { NodePorts } from "#core/ports.ts";
 import type {
   BackendKind,
@@ -77,6 +78,9 @@ export interface Node extends NodeFiles, NodePorts {
    * are the reader's until it asks for the next.
    */
   readOutput(id: SandboxId, command: CommandId, read: OutputRead, signal: AbortSignal): AsyncIterable<OutputChunk>;
+
+  /** Makes a layer of what a sandbox has written, over its own; it need not be ready, its files must be there. */
+  packDiff(id: SandboxId, options: PackOptions, signal: AbortSignal): Promise<PackedDiff>;
 
   /**
    * Carries out one call of a function, and resolves with what became of it, whatever its code does. `Overloaded` when too many wait here,

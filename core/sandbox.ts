@@ -6,7 +6,7 @@ export const BACKEND_KINDS = ["container", "microvm", "fake"] as const;
 export type BackendKind = (typeof BACKEND_KINDS)[number];
 
 /** What part of an environment an artifact is. */
-export const ARTIFACT_KINDS = ["base", "workspace", "toolkit"] as const;
+export const ARTIFACT_KINDS = ["base", "workspace", "toolkit", "snapshot"] as const;
 export type ArtifactKind = (typeof ARTIFACT_KINDS)[number];
 
 /** One read-only EROFS layer, named by the SHA-256 of its image: `sha256:<64 hex>`. */

@@ -20,7 +20,6 @@ import { OperationQueue } from "#edge/queue.ts";
 import { type Reached, reachAgent } from "#edge/reach.ts";
 import type { SandboxRow, SandboxRows } from "#edge/sandbox-rows.ts";
 import type { Timers } from "#edge/timers.ts";
-import { sampleUsage, type UsageHost } from "#edge/usage.ts";
 
 /** After a failed removal, until the next attempt. */
 const REMOVE_AGAIN_MS = 5_000;
@@ -175,13 +174,15 @@ export class SandboxDriver {
     };
   }
 
-  /** What a reader of its usage needs. */
-  watched(signal: AbortSignal): UsageHost {
-    const sample = () => {
-      admit("use", this.state, this.#row.reason);
-      return sampleUsage(this.#backend, { ...this.#row, commands: this.commands }, this.#parts.clock.now());
-    };
-    return { clock: this.#parts.clock, signal, leaving: this.#leaving.signal, sample };
+  /** For calls that go past the agent; `leaving` aborts when it is on its way out. Throws `FailedPrecondition` as `agent` does. */
+  beside(verb: Verb): { readonly backend: Backend; readonly handle: Handle | undefined } {
+    admit(verb, this.state, this.#row.reason);
+    return { backend: this.#backend, handle: this.#row.handle };
+  }
+
+  /** Aborts when the sandbox is on its way out, `Cancelled` when somebody wants that. */
+  get leaving(): AbortSignal {
+    return this.#leaving.signal;
   }
 
   /** The sandbox is in use at this moment. */

@@ -5,6 +5,7 @@ import type { FunctionCall, FunctionHost, FunctionResult, Functions } from "#cor
 import type { SandboxId } from "#core/ids.ts";
 import type { Node, NodeInfo, ResourceCount, SandboxFilter, UsageRead } from "#core/node.ts";
 import { canonical } from "#core/pack.ts";
+import type { PackedDiff, PackOptions } from "#core/packing.ts";
 import type { BackendKind, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 import { abortable } from "#edge/abort.ts";
@@ -15,12 +16,13 @@ import { type DriverParts, SandboxDriver } from "#edge/driver.ts";
 import { leaseFor } from "#edge/function-lease.ts";
 import { GuestCalls } from "#edge/guest-calls.ts";
 import { Journal } from "#edge/journal.ts";
+import { packDiff } from "#edge/packing.ts";
 import { forEachOf, recoverAll } from "#edge/recovery.ts";
 import { type Booked, countResources } from "#edge/resources.ts";
 import { listSandboxes } from "#edge/sandbox-list.ts";
 import { newSandboxRow, SandboxRows } from "#edge/sandbox-rows.ts";
 import { Timers } from "#edge/timers.ts";
-import { readUsage } from "#edge/usage.ts";
+import { readUsage, usageHost } from "#edge/usage.ts";
 import { validateLifetime, validateSandbox } from "#edge/validate.ts";
 
 /** What an edge is made of. */
@@ -162,7 +164,11 @@ export class Edge extends GuestCalls implements Node {
 
   async *usage(id: SandboxId, read: UsageRead, signal: AbortSignal): AsyncGenerator<SandboxUsage, void, undefined> {
     this.#enter(signal);
-    yield* readUsage(read, this.#driver(id).watched(signal));
+    yield* readUsage(read, usageHost(this.calling(id, signal)));
+  }
+
+  async packDiff(id: SandboxId, options: PackOptions, signal: AbortSignal): Promise<PackedDiff> {
+    return packDiff(this.calling(id, signal), options);
   }
 
   async invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {

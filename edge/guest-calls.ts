@@ -27,7 +27,17 @@ import { listListeners, openPort, waitForPort } from "#edge/ports.ts";
 import { inspectSession, listSessions, openSession, removeSession } from "#edge/sessions.ts";
 
 /** The calls of the node API that an edge answers itself. */
-type OwnCalls = "info" | "create" | "inspect" | "list" | "extend" | "destroy" | "usage" | "invoke" | "resources";
+type OwnCalls =
+  | "info"
+  | "create"
+  | "inspect"
+  | "list"
+  | "extend"
+  | "destroy"
+  | "usage"
+  | "packDiff"
+  | "invoke"
+  | "resources";
 
 /** The part of an edge that answers calls about what is inside a sandbox: commands, sessions, ports and files. */
 export abstract class GuestCalls extends FileCalls implements Omit<Node, OwnCalls> {

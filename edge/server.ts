@@ -91,6 +91,7 @@ const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
   listListeners: (node, args, { signal }) => value(node.listListeners(sandbox(args), signal)),
   invoke: (node, args, { signal, upload }) =>
     encodeBulk(takeBulk<FunctionCall>(args[0], decodeBytes(upload)).then((call) => node.invoke(call, signal))),
+  packDiff: (node, args, { signal }) => value(node.packDiff(sandbox(args), fields(args[1]), signal)),
   resources: (node, _, { signal }) => value(node.resources(signal)),
 };
 

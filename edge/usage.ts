@@ -4,6 +4,7 @@ import { SandboxError } from "#core/errors.ts";
 import type { UsageRead } from "#core/node.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
+import type { CommandCall } from "#edge/command-calls.ts";
 import { waitAtMost } from "#edge/wait.ts";
 
 /** A sample reads some fifteen files of the kernel: more often would show the watcher more than the watched. */
@@ -47,8 +48,17 @@ export async function* readUsage(
   if (!(leaving.reason instanceof SandboxError && leaving.reason.kind === "Cancelled")) throw leaving.reason;
 }
 
+/** What a reader of usage needs, of a call about a sandbox. */
+export function usageHost({ driver, clock, signal }: CommandCall): UsageHost {
+  const sample = () => {
+    const { backend, handle } = driver.beside("use");
+    return sampleUsage(backend, { spec: driver.spec, handle, commands: driver.commands }, clock.now());
+  };
+  return { clock, signal, leaving: driver.leaving, sample };
+}
+
 /** One sample of a sandbox that has the handle, beside its limits. */
-export async function sampleUsage(
+async function sampleUsage(
   backend: Backend,
   sandbox: {
     readonly spec: SandboxSpec;

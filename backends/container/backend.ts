@@ -27,6 +27,7 @@ import type { ContainerConfig } from "./config.ts";
 import { type AgentProcess, type AgentRecord, agentOf, handleOf, isAlive, layersOf } from "./handle.ts";
 import { FOOTPRINT, takeInventory } from "./inventory.ts";
 import { Launcher } from "./launcher.ts";
+import { ContainerPacking } from "./packing.ts";
 import { explainRefusal } from "./probe.ts";
 import { openProcessors, type Processors, processorList } from "./processors.ts";
 import { blankRequest, launchRequest } from "./request.ts";
@@ -39,7 +40,7 @@ export interface ContainerOptions {
   readonly runDir: string;
   /** The launcher and the agent as they were built. */
   readonly binaries: { readonly cradle: string; readonly agent: string; readonly view: string; readonly shell: string };
-  readonly store: Pick<LayerStore, "has">;
+  readonly store: LayerStore;
   readonly mounts: Pick<LayerMounts, "acquire" | "lost"> & { readonly mounted: { has(digest: LayerDigest): boolean } };
   readonly config: ContainerConfig;
   /** Gets what people should know: a line without its end. */
@@ -67,6 +68,8 @@ async function openParts(options: ContainerOptions): Promise<Backend> {
   );
   if (volume.reason !== undefined) options.log(`disk limits are refused: ${volume.reason}`);
   const cgroups = opened.use(await openCgroups(options.edge));
+  // A node that was killed in the middle of a pack left its sandbox held still.
+  for (const id of cgroups.list()) cgroups.thaw(id);
   const { profile, reason } = await loadSandboxProfile();
   if (reason !== undefined) options.log(`AppArmor confines no sandbox: ${reason}`);
   await awaitEarlierLauncher(cgroups);
@@ -121,6 +124,7 @@ interface Parts {
 class ContainerBackend implements Backend {
   readonly kind = "container";
   readonly footprint = FOOTPRINT;
+  readonly packing: ContainerPacking;
   readonly #options: ContainerOptions;
   readonly #parts: Parts;
   readonly #enforcement: Enforcement;
@@ -133,6 +137,7 @@ class ContainerBackend implements Backend {
     this.#parts = parts;
     this.#enforcement = { ...parts, hardLimits: readHardLimits() };
     this.#opened = opened;
+    this.packing = new ContainerPacking({ ...parts, store: options.store });
   }
 
   get foresight(): number {

@@ -2,12 +2,14 @@ import type { Backend, Footprint, Handle, Inventory, Place } from "#core/backend
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
+import type { PackedDiff, Packing, PackOptions } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
 import { FAKE_DEFAULTS, type FakeConfig, type FakeMoment } from "./config.ts";
 import { bootOf, handleOf } from "./handle.ts";
 import { type FakeHost, FakeSandbox } from "./host.ts";
 import { FakeLink } from "./link.ts";
+import { packFake } from "./pack.ts";
 import { fakeObstacle } from "./probe.ts";
 
 const FOOTPRINT: Footprint = {
@@ -24,6 +26,7 @@ class FakeBackend implements Backend {
   readonly kind = "fake";
   readonly footprint = FOOTPRINT;
   readonly foresight = 0;
+  readonly packing: Packing;
   readonly #host: FakeHost;
   readonly #config: FakeConfig;
   readonly #generation: number;
@@ -32,6 +35,7 @@ class FakeBackend implements Backend {
     this.#host = host;
     this.#config = config;
     this.#generation = host.takeOver();
+    this.packing = { pack: (spec, options, signal) => this.#pack(spec, options, signal) };
   }
 
   expect(): void {}
@@ -98,6 +102,13 @@ class FakeBackend implements Backend {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {}
+
+  async #pack(spec: SandboxSpec, options: PackOptions, signal: AbortSignal): Promise<PackedDiff> {
+    await this.#interruptible(this.#moment("pack", spec.id), signal);
+    const sandbox = this.#host.sandboxes.get(spec.id);
+    if (sandbox === undefined) throw new SandboxError("NotFound", `${spec.id} has no files`);
+    return packFake(sandbox, options);
+  }
 
   #remove(id: SandboxId): void {
     this.#host.sandboxes.get(id)?.die();

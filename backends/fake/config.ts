@@ -3,7 +3,7 @@ import type { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
 
 /** Moments of a fake backend at which a script may act. */
-export type FakeMoment = "check" | "create" | "created" | "connect" | "recover" | "kill" | "destroy" | "usage";
+export type FakeMoment = "check" | "create" | "created" | "connect" | "recover" | "kill" | "destroy" | "usage" | "pack";
 
 /** Runs before each moment (`created`: after a create has made the sandbox). What it throws is what the call rejects with. */
 export type FakeScript = (moment: FakeMoment, id: SandboxId) => void | Promise<void>;

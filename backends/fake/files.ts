@@ -24,6 +24,11 @@ export class FakeFiles {
     ["/forbidden", { mode: 0o700, bytes: undefined }],
   ]);
 
+  /** Every path but the root, in order. */
+  paths(): readonly string[] {
+    return [...this.#files.keys()].filter((path) => path !== "/").sort();
+  }
+
   read(path: Uint8Array): Uint8Array {
     const { bytes } = this.#get(key(path));
     if (bytes === undefined) throw new Errno("EISDIR");

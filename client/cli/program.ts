@@ -3,6 +3,7 @@ import { CliError } from "./cli-error.ts";
 import { addFunctionCommands } from "./function-program.ts";
 import { addImageCommands } from "./image-program.ts";
 import type { CliContext } from "./io.ts";
+import { addPackingCommands } from "./packing-program.ts";
 import { specOptions } from "./spec-options.ts";
 import { contextOf, subcommand } from "./subcommand.ts";
 import { pair, timeMs, whole } from "./units.ts";
@@ -42,6 +43,7 @@ export async function runProgram(argv: readonly string[], parts: ProgramParts): 
   addFileCommands(program, parts, finish);
   addImageCommands(program, { ...parts, finish });
   addFunctionCommands(program, { ...parts, finish });
+  addPackingCommands(program, { ...parts, finish });
   addHostCommands(program, parts, finish);
   try {
     await program.parseAsync([...argv], { from: "user" });

@@ -15,6 +15,7 @@ export type {
   ListenerView,
   NodeView,
   OutputStream,
+  PackView,
   ResourceCountView,
   Retry,
   RuntimeView,
@@ -65,6 +66,7 @@ export type {
 } from "./many.ts";
 export { NodeTransport, type NodeTransportOptions } from "./node-transport.ts";
 export type { OutputChunk, OutputOptions } from "./output.ts";
+export type { PackOptions } from "./packing.ts";
 export { Ports } from "./ports.ts";
 export { Result } from "./result.ts";
 export { type CommandLine, type RunOptions, Sandbox, type StartOptions, type TerminalOptions } from "./sandbox.ts";

@@ -2,6 +2,7 @@ import type {
   CommandList,
   CommandReply,
   CommandView,
+  PackView,
   SandboxPatch,
   SandboxView,
   SessionView,
@@ -12,6 +13,7 @@ import type {
 import type { Caller, CallOptions } from "./caller.ts";
 import { Command, WAIT_MS } from "./command.ts";
 import { Files } from "./files.ts";
+import { type PackOptions, packDiff } from "./packing.ts";
 import { sandboxPath } from "./paths.ts";
 import { Ports } from "./ports.ts";
 import { inlineResult, postCommand, wireBytes } from "./reply.ts";
@@ -176,6 +178,14 @@ export class Sandbox implements AsyncDisposable {
   /** What it uses, again and again until it is removed. Breaking off the loop ends it on the server. */
   usageStream(options: UsageOptions = {}): AsyncGenerator<UsageView> {
     return followUsage(this.#caller, this.#path, options);
+  }
+
+  /**
+   * Makes a snapshot of it, ready or failed: `create({ base: name })` makes sandboxes that begin where it is. What its processes
+   * hold in memory is not part of it.
+   */
+  packDiff(options: PackOptions): Promise<PackView> {
+    return packDiff(this.#caller, this.#path, options);
   }
 
   /** Moves its time limits. */

@@ -11,6 +11,7 @@ import type { Runtimes } from "../functions/runtimes.ts";
 import type { Iam, Principal } from "../iam/iam.ts";
 import type { Log } from "../log.ts";
 import type { PortPasses } from "../port-passes.ts";
+import type { Replies } from "../replies.ts";
 import type { Watcher } from "../watcher/watcher.ts";
 import type { CallScope } from "./scope.ts";
 
@@ -28,6 +29,7 @@ export interface Services {
   readonly runtimes: Runtimes;
   /** Below it are the hosts `{port}-{id}` of ports; undefined: they have none. */
   readonly portDomain: string | undefined;
+  readonly replies: Replies;
   readonly store: SharedStore | undefined;
   readonly watcher: Watcher;
   readonly version: string;

@@ -18,6 +18,7 @@ import { batchHandlers } from "./routes/batches.ts";
 import { commandHandlers } from "./routes/commands.ts";
 import { fileHandlers } from "./routes/files.ts";
 import { functionHandlers } from "./routes/functions.ts";
+import { packingHandlers } from "./routes/packing.ts";
 import { portHandlers } from "./routes/ports.ts";
 import { sandboxHandlers } from "./routes/sandboxes.ts";
 import { sessionHandlers } from "./routes/sessions.ts";
@@ -125,6 +126,7 @@ function handlersOf(services: Services): Handlers {
   return {
     ...systemHandlers(services),
     ...sandboxHandlers(services),
+    ...packingHandlers(services),
     ...batchHandlers(services),
     ...usageHandlers(services),
     ...commandHandlers(services),

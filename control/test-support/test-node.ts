@@ -17,11 +17,13 @@ import type {
   StdinWrite,
   UsageRead,
 } from "#core/node.ts";
+import type { PackedDiff, PackOptions } from "#core/packing.ts";
 import type { PortPiece } from "#core/ports.ts";
 import type {
   CommandInfo,
   CommandSpec,
   FileInfo,
+  LayerDigest,
   Lifetime,
   SandboxInfo,
   SandboxSpec,
@@ -330,6 +332,14 @@ export class TestNode implements Node {
   async listListeners(_id: SandboxId, signal: AbortSignal) {
     await this.#enter("listListeners", signal);
     return [{ port: 80, address: "127.0.0.1" }];
+  }
+
+  async packDiff(id: SandboxId, options: PackOptions, signal: AbortSignal): Promise<PackedDiff> {
+    await this.#enter(`packDiff ${options.exclude.join(",")} ${options.keep.join(",")} ${options.consistent}`, signal);
+    const { layers, config } = this.#sandbox(id).spec;
+    const layer = `sha256:${"d".repeat(64)}` as LayerDigest;
+    const skipped = { excluded: 1, scrubbed: 2, special: 3 };
+    return { layers: [...layers, layer], config, sizeBytes: 10, layer, entries: 4, dataBytes: 5, frozenMs: 6, skipped };
   }
 
   async resources(signal: AbortSignal) {

@@ -1,0 +1,39 @@
+import { type Static, Type } from "typebox";
+import { SCRUB_RULES } from "#core/packing.ts";
+import { ArtifactName, ArtifactView } from "./artifacts.ts";
+import { closed, described, oneOf } from "./values.ts";
+
+/** What to make of a sandbox's changes. */
+export const PackRequest = closed({
+  name: described(ArtifactName, "Of the snapshot; a name that is taken moves to it."),
+  exclude: Type.Optional(
+    described(
+      Type.Array(Type.String({ minLength: 1, maxLength: 1024 }), { maxItems: 256 }),
+      "Glob patterns of paths to leave out.",
+    ),
+  ),
+  keep: Type.Optional(
+    described(Type.Array(oneOf(SCRUB_RULES), { maxItems: SCRUB_RULES.length }), "What would be scrubbed, and is kept."),
+  ),
+  consistent: Type.Optional(
+    described(Type.Boolean(), "false: its processes are not held still for the moment. Default true."),
+  ),
+});
+export type PackRequest = Static<typeof PackRequest>;
+
+const Count = Type.Integer({ minimum: 0 });
+
+/** A snapshot, and how it came about. */
+export const PackView = closed({
+  artifact: ArtifactView,
+  layer: Type.String({ description: "The layer of the changes, the last of the artifact's." }),
+  entries: described(Count, "Files, directories, links and deletions in it."),
+  bytes: described(Count, "Of the files, holes included."),
+  frozenMs: described(Type.Number(), "How long its processes were held still."),
+  skipped: closed({
+    excluded: described(Count, "Matched a pattern; what lies below a directory is not counted."),
+    scrubbed: described(Count, "Credentials and histories."),
+    special: described(Count, "Sockets and devices."),
+  }),
+});
+export type PackView = Static<typeof PackView>;

@@ -1,0 +1,94 @@
+import type { SandboxId } from "#core/ids.ts";
+import type { PackedDiff, Packing, PackOptions } from "#core/packing.ts";
+import type { SandboxSpec } from "#core/sandbox.ts";
+import type { Cgroups } from "#host/cgroup/cgroups.ts";
+import type { UpperReading, Volume } from "#host/volume/volume.ts";
+import { checkPatterns, type PackedUpper, packUpper } from "#images/pack/pack.ts";
+import type { LayerStore } from "#images/store.ts";
+
+/** What packing needs of a node. */
+export interface PackingParts {
+  readonly volume: Volume;
+  readonly cgroups: Pick<Cgroups, "freeze" | "thaw">;
+  readonly store: LayerStore;
+}
+
+//   hold still ─► copy of the upper ─► let go ─► layer of the copy
+//
+// Without copies, on a plain directory, the sandbox is held still until the layer is made.
+
+/** Packs containers. */
+export class ContainerPacking implements Packing {
+  readonly #parts: PackingParts;
+  /** The last to hold a sandbox still: who comes later waits, and is not let go by another. */
+  readonly #turns = new Map<SandboxId, Promise<unknown>>();
+
+  constructor(parts: PackingParts) {
+    this.#parts = parts;
+  }
+
+  async pack(spec: SandboxSpec, options: PackOptions, signal: AbortSignal): Promise<PackedDiff> {
+    const { volume, store } = this.#parts;
+    checkPatterns(options.exclude);
+    const layerOf = async (taken: UpperReading) => {
+      await using reading = taken;
+      return await packUpper({ store, dir: reading.dir, options, signal });
+    };
+    const still = { id: spec.id, consistent: options.consistent, signal };
+    if (!volume.copies) {
+      const { result, frozenMs } = await this.#atOneInstant(still, () => layerOf(volume.readUpper(spec.id)));
+      return diffOf(spec, result, frozenMs, store);
+    }
+    const { result, frozenMs } = await this.#atOneInstant(still, async () => volume.readUpper(spec.id));
+    return diffOf(spec, await layerOf(result), frozenMs, store);
+  }
+
+  /** Runs `action` while nothing in the sandbox runs. */
+  async #atOneInstant<T>(
+    { id, consistent, signal }: { id: SandboxId; consistent: boolean; signal: AbortSignal },
+    action: () => Promise<T>,
+  ): Promise<{ readonly result: T; readonly frozenMs: number }> {
+    const { cgroups } = this.#parts;
+    const before = this.#turns.get(id);
+    const turn = Promise.withResolvers<void>();
+    this.#turns.set(id, turn.promise);
+    try {
+      await before;
+      signal.throwIfAborted();
+      if (!consistent) return { result: await action(), frozenMs: 0 };
+      const startedMs = performance.now();
+      await cgroups.freeze(id, signal);
+      try {
+        const result = await action();
+        cgroups.thaw(id);
+        return { result, frozenMs: performance.now() - startedMs };
+      } finally {
+        cgroups.thaw(id);
+      }
+    } finally {
+      turn.resolve();
+      if (this.#turns.get(id) === turn.promise) this.#turns.delete(id);
+    }
+  }
+}
+
+async function diffOf(
+  { layers: below, config }: SandboxSpec,
+  { digest, entries, dataBytes, skipped }: PackedUpper,
+  frozenMs: number,
+  store: LayerStore,
+): Promise<PackedDiff> {
+  const layers = [...below, digest];
+  const sizeBytes = await sizeOf(store, layers);
+  return { layers, config, sizeBytes, layer: digest, entries, dataBytes, frozenMs, skipped };
+}
+
+/** Metadata of each layer, and each blob once. */
+async function sizeOf(store: LayerStore, layers: PackedDiff["layers"]): Promise<number> {
+  const manifests = await Promise.all(layers.map((digest) => store.manifest(digest)));
+  const blobs = new Map(manifests.flatMap((manifest) => manifest.blobs).map((blob) => [blob.digest, blob.sizeBytes]));
+  return [...manifests.map(({ metadata }) => metadata.sizeBytes), ...blobs.values()].reduce(
+    (sum, size) => sum + size,
+    0,
+  );
+}

@@ -1,0 +1,4 @@
+import { packContract } from "../pack.ts";
+import { CONTAINER } from "./backend.ts";
+
+packContract(CONTAINER);

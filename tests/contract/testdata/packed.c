@@ -1,0 +1,120 @@
+/* What a shell cannot make, or not fast enough: `packed deep|many|socket|capability PATH`, and `packed privilege`. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+enum { LEVELS = 100, NAME_BYTES = 255, FILES = 100000, FILES_A_DIRECTORY = 1000 };
+
+static void must(int result, const char *what)
+{
+	if (result >= 0)
+		return;
+	perror(what);
+	exit(1);
+}
+
+static void make_file(const char *name, const char *text)
+{
+	int fd = open(name, O_WRONLY | O_CREAT | O_EXCL, 0644);
+
+	must(fd, name);
+	must((int)write(fd, text, strlen(text)), "write");
+	must(close(fd), "close");
+}
+
+/* Six times the longest path that the kernel takes, with a sibling on each level. */
+static void deep(void)
+{
+	char name[NAME_BYTES + 1] = "";
+
+	memset(name, 'd', NAME_BYTES);
+	for (int level = 0; level < LEVELS; level++) {
+		must(mkdir("beside", 0700), "mkdir beside");
+		must(mkdir(name, 0755), "mkdir");
+		must(chdir(name), "chdir");
+	}
+	make_file("bottom", "far down");
+}
+
+/* Tells what is at the bottom. */
+static void dive(void)
+{
+	char name[NAME_BYTES + 1] = "", text[16] = "";
+	int fd;
+
+	memset(name, 'd', NAME_BYTES);
+	for (int level = 0; level < LEVELS; level++)
+		must(access("beside", F_OK) | chdir(name), "chdir");
+	fd = open("bottom", O_RDONLY);
+	must(fd, "bottom");
+	must((int)read(fd, text, sizeof text - 1), "read");
+	puts(text);
+}
+
+static void many(void)
+{
+	char name[32];
+
+	for (int at = 0; at < FILES; at++) {
+		snprintf(name, sizeof name, "%d", at / FILES_A_DIRECTORY);
+		if (at % FILES_A_DIRECTORY == 0)
+			must(mkdir(name, 0755), "mkdir");
+		snprintf(name, sizeof name, "%d/%d", at / FILES_A_DIRECTORY, at);
+		make_file(name, name);
+	}
+}
+
+static void make_socket(void)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = "socket" };
+
+	must(bind(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&address, sizeof address), "bind");
+}
+
+static void give_capability(const char *path)
+{
+	struct vfs_cap_data data = { .magic_etc = VFS_CAP_REVISION_2 | VFS_CAP_FLAGS_EFFECTIVE };
+
+	data.data[0].permitted = 1u << CAP_NET_BIND_SERVICE;
+	must(setxattr(path, "security.capability", &data, sizeof data, 0), "setxattr");
+}
+
+static void tell_privilege(void)
+{
+	char line[256];
+	FILE *status = fopen("/proc/self/status", "r");
+
+	while (status != NULL && fgets(line, sizeof line, status) != NULL)
+		if (strncmp(line, "CapEff:", 7) == 0)
+			printf("%s", line + 8);
+}
+
+int main(int count, char **words)
+{
+	const char *what = count > 1 ? words[1] : "";
+
+	if (count > 2 && strcmp(what, "capability") != 0)
+		must(chdir(words[2]), words[2]);
+	if (strcmp(what, "deep") == 0)
+		deep();
+	else if (strcmp(what, "dive") == 0)
+		dive();
+	else if (strcmp(what, "many") == 0)
+		many();
+	else if (strcmp(what, "socket") == 0)
+		make_socket();
+	else if (strcmp(what, "capability") == 0)
+		give_capability(words[2]);
+	else
+		tell_privilege();
+	return 0;
+}
