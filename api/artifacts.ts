@@ -9,11 +9,19 @@ export const ArtifactName = Type.String({
   pattern: "^[a-z0-9][a-z0-9._/-]{0,126}(:[A-Za-z0-9_][A-Za-z0-9._-]{0,126})?$",
 });
 
+/** Where an artifact begins in a sandbox. */
+export const ArtifactPlace = Type.String({
+  maxLength: 4095,
+  pattern: "^/",
+  description: "Directory of the sandbox at which a workspace or toolkit begins; / unless given.",
+});
+
 /** What the body of an import is. `tar`: a file tree, plain or compressed with gzip, zstd, xz or bzip2. `oci`: an image layout in a tar. */
 export const ImportQuery = closed({
   name: ArtifactName,
   kind: oneOf(ARTIFACT_KINDS),
   format: Type.Optional(oneOf(["tar", "oci"])),
+  at: Type.Optional(ArtifactPlace),
 });
 
 /** A Debian tree to build: a suite and packages on top of its minimal base. */

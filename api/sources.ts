@@ -1,6 +1,6 @@
 import { type Static, Type } from "typebox";
 import { ARTIFACT_KINDS } from "#core/sandbox.ts";
-import { ArtifactName } from "./artifacts.ts";
+import { ArtifactName, ArtifactPlace } from "./artifacts.ts";
 import { closed, oneOf } from "./values.ts";
 
 /** What a registry or a server of repositories asks for; kept nowhere. */
@@ -38,5 +38,6 @@ export const ImportFromRequest = closed({
   name: ArtifactName,
   kind: oneOf(ARTIFACT_KINDS),
   source: Type.Union([RegistrySource, GitSource]),
+  at: Type.Optional(ArtifactPlace),
 });
 export type ImportFromRequest = Static<typeof ImportFromRequest>;

@@ -9,6 +9,7 @@ import { collectGarbage } from "#images/collect.ts";
 import { buildDebian } from "#images/debian.ts";
 import { type ImportedArtifact, importArtifact } from "#images/import.ts";
 import type { LayerMounts } from "#images/mounts.ts";
+import { parsePlace, placeLayers } from "#images/place.ts";
 import { importFrom } from "#images/sources/import-from.ts";
 import type { LayerStore } from "#images/store.ts";
 import { Turns } from "./turns.ts";
@@ -48,13 +49,17 @@ export async function openArtifactMaker(
       underWay.delete(made);
     }
   };
-  const collapsed = async (made: Promise<NewArtifact>): Promise<NewArtifact> => {
-    const artifact = await made;
-    return { ...artifact, layers: await collapseLayers(store, artifact.layers, collapseBytes) };
+  const finish = async (at: string | undefined, work: () => Promise<NewArtifact>): Promise<NewArtifact> => {
+    // A bad path shows before anything is fetched.
+    const place = at === undefined ? [] : parsePlace(at);
+    const artifact = await work();
+    const placed = await placeLayers(store, artifact.layers, place);
+    return { ...artifact, layers: await collapseLayers(store, placed, collapseBytes) };
   };
   return {
-    importArchive: (request) => make(request.signal, () => collapsed(importArchive(store, request))),
-    importFrom: (request) => make(request.signal, () => collapsed(fetchArtifact({ store, registries }, request))),
+    importArchive: (request) => make(request.signal, () => finish(request.at, () => importArchive(store, request))),
+    importFrom: (request) =>
+      make(request.signal, () => finish(request.at, () => fetchArtifact({ store, registries }, request))),
     buildDebian: (request) => make(request.signal, () => build(store, request)),
     async collect(keep) {
       // Before their files go: a mount would hold the space of what is removed.

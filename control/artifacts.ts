@@ -28,6 +28,8 @@ export interface ImportRequest {
   readonly kind: ArtifactKind;
   readonly format: "tar" | "oci";
   readonly source: AsyncIterable<Uint8Array>;
+  /** Where the artifact begins in a sandbox; the root unless given. */
+  readonly at: string | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -35,6 +37,8 @@ export interface ImportRequest {
 export interface SourceRequest {
   readonly kind: ArtifactKind;
   readonly source: ImportSource;
+  /** Where the artifact begins in a sandbox; the root unless given. */
+  readonly at: string | undefined;
   readonly signal: AbortSignal;
   readonly progress: (line: string) => void;
 }

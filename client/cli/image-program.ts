@@ -41,6 +41,7 @@ function addImport(image: Command, wiring: Wiring): void {
     .argument("<name>", "name[:tag]")
     .option("--kind <kind>", "base, workspace or toolkit; workspace for git and base for all else unless given")
     .option("--format <format>", "tar or oci; recognised unless given")
+    .option("--at <path>", "directory of the sandbox at which a workspace or toolkit begins; / unless given")
     .option("--auth-file <file>", "credentials for registries and repositories, as podman login writes them")
     .option("--insecure", "a registry may speak plain HTTP or have a certificate that nobody vouches for")
     .action(async (source: string, name: string, options, command: Command) => {

@@ -6,6 +6,7 @@ import { pair, positive, several, sizeMiB, timeMs } from "./units.ts";
 export interface SpecOptions {
   readonly base: string;
   readonly workspace?: string;
+  readonly workspaceAt?: string;
   readonly toolkit?: readonly string[];
   readonly backend?: CreateSandbox["backend"];
   readonly cpus?: number;
@@ -27,6 +28,7 @@ export function specOptions(command: Command): Command {
   return command
     .option("--base <name>", "base artifact", "debian")
     .option("--workspace <name|./dir>", "workspace artifact, or a directory that is imported first")
+    .option("--workspace-at <path>", "directory of the sandbox at which an imported directory begins; / unless given")
     .option("--toolkit <name>", "toolkit artifact (may be given again)", several)
     .option("--backend <kind>", "how the sandbox runs")
     .option("--cpus <number>", "processor time as a multiple of one core", positive("--cpus"))

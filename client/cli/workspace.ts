@@ -3,21 +3,33 @@ import { realpathSync } from "node:fs";
 import { basename } from "node:path";
 import type { CallOptions, Client } from "#sdk";
 import { CliError, hasCode } from "./cli-error.ts";
+import type { SpecOptions } from "./spec-options.ts";
 import { tarDirectory } from "./tar-directory.ts";
 
 /**
  * The name of the workspace artifact for what the person wrote. A directory is imported first, under a name made from its
- * path. Layers are content-addressed: one that has not changed costs its upload and stores nothing new.
+ * path and its place. Layers are content-addressed: one that has not changed costs its upload and stores nothing new.
  */
 export async function workspaceName(
   client: Client,
-  workspace: string | undefined,
+  { workspace, workspaceAt: at }: Pick<SpecOptions, "workspace" | "workspaceAt">,
   options: CallOptions,
 ): Promise<string | undefined> {
-  if (workspace === undefined || !isDirectoryPath(workspace)) return workspace;
+  if (workspace === undefined || !isDirectoryPath(workspace)) {
+    if (at === undefined) return workspace;
+    throw new CliError(
+      "InvalidArgument",
+      "--workspace-at goes with a directory that is imported: --workspace ./DIRECTORY",
+      {
+        hint: "an artifact begins where it was imported to: dsec image import --at PATH",
+      },
+    );
+  }
   const path = existingPath(workspace);
-  const name = directoryName(path);
-  await client.artifacts.import(tarDirectory(path), { ...options, name, kind: "workspace", format: "tar" });
+  const place = at === undefined ? {} : { at };
+  // The same directory at two places is two artifacts.
+  const name = directoryName(path, at === undefined ? path : `${path}\0${at}`);
+  await client.artifacts.import(tarDirectory(path), { ...options, ...place, name, kind: "workspace", format: "tar" });
   return name;
 }
 
@@ -26,14 +38,14 @@ function isDirectoryPath(workspace: string): boolean {
   return /^(\/|\.{1,2}(\/|$))/.test(workspace);
 }
 
-/** `dir-` and the directory's name, as far as artifact names allow, with a digest of the whole path. */
-function directoryName(path: string): string {
+/** `dir-` and the directory's name, as far as artifact names allow, with a digest of `identity`. */
+function directoryName(path: string, identity: string): string {
   const label = basename(path)
     .toLowerCase()
     .replaceAll(/[^a-z0-9]+/g, "-")
     .replaceAll(/^-|-$/g, "")
     .slice(0, 40);
-  const digest = createHash("sha256").update(path).digest("hex").slice(0, 12);
+  const digest = createHash("sha256").update(identity).digest("hex").slice(0, 12);
   return label === "" ? `dir-${digest}` : `dir-${label}-${digest}`;
 }
 

@@ -10,6 +10,8 @@ export interface ImportOptions extends CallOptions {
   readonly kind: ArtifactView["kind"];
   /** `tar`: a file tree, plain, gzip or zstd. `oci`: an image layout in a tar. */
   readonly format?: "tar" | "oci";
+  /** Directory of the sandbox at which a workspace or toolkit begins; `/` unless given. */
+  readonly at?: string;
 }
 
 /** What a build may report on its way. */
@@ -27,8 +29,8 @@ export class Artifacts {
 
   /** Turns an archive into an artifact; nothing is left of one that breaks off. */
   import(bytes: Uint8Array | AsyncIterable<Uint8Array>, options: ImportOptions): Promise<ArtifactView> {
-    const { name, kind, format = "tar", signal, timeoutMs } = options;
-    const query = { name, kind, format };
+    const { name, kind, format = "tar", at, signal, timeoutMs } = options;
+    const query = { name, kind, format, ...(at === undefined ? {} : { at }) };
     return this.#caller.json({ method: "POST", path: "/v1/artifacts/import", query, bytes, signal, timeoutMs });
   }
 

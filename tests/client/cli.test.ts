@@ -295,6 +295,24 @@ describe("the command line against a real node", { timeout: 300_000 }, () => {
     assert.equal(again.status, 0);
     const workspaces = (await node.client.artifacts.list()).filter((artifact) => artifact.kind === "workspace");
     assert.equal(workspaces.length, 1);
+    const placed = await dsec([
+      "run",
+      ...BASE,
+      "--workspace",
+      "./work",
+      "--workspace-at",
+      "/srv/repo",
+      "/srv/repo/deep/tool",
+    ]);
+    assert.deepEqual([placed.status, placed.stdout.toString()], [0, "from the workspace\n"], placed.stderr);
+    assert.equal(
+      (await dsec(["image", "import", "./work", "moved", "--kind", "workspace", "--at", "/opt/a b"])).status,
+      0,
+    );
+    const moved = await dsec(["run", ...BASE, "--workspace", "moved", "/opt/a b/deep/tool"]);
+    assert.equal(moved.stdout.toString(), "from the workspace\n");
+    const misplaced = await dsec(["run", ...BASE, "--workspace", "moved", "--workspace-at", "/x", "true"]);
+    assert.deepEqual([misplaced.status, /goes with a directory/.test(misplaced.stderr)], [125, true]);
   });
 
   test("images are imported, listed, shown and removed", async () => {

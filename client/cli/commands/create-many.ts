@@ -21,7 +21,7 @@ export async function createMany(context: CliContext, options: CreateManyOptions
   using interrupts = new Interrupts(io);
   const { signal } = interrupts;
   const client = await context.connect({ start: true });
-  const request = createRequest(options, await workspaceName(client, options.workspace, { signal }));
+  const request = createRequest(options, await workspaceName(client, options, { signal }));
   await ensureBase(client, request.base, io, { signal });
   using progress = new Progress(io, options.count);
   const { concurrency } = options;

@@ -6,7 +6,7 @@ import { workspaceName } from "../workspace.ts";
 /** A sandbox that stays; its id on stdout. */
 export async function create(context: CliContext, options: SpecOptions): Promise<number> {
   const client = await context.connect({ start: true });
-  const workspace = await workspaceName(client, options.workspace, {});
+  const workspace = await workspaceName(client, options, {});
   const sandbox = await createSandbox(client, createRequest(options, workspace), context.io, {});
   print(context, sandbox.view, () => `${sandbox.id}\n`);
   return 0;

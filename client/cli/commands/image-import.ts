@@ -5,6 +5,7 @@ import { type CliContext, print, printable } from "../io.ts";
 /** Options of `image import`. */
 export interface ImportOptions extends SourceOptions {
   readonly kind?: ArtifactView["kind"];
+  readonly at?: string;
 }
 
 /** Imports what a word names: something of this machine, or something that the node fetches, with progress on stderr. */
@@ -18,11 +19,12 @@ export async function importArtifact(
   const client = await context.connect({ start: true });
   const isRepository = named.from === "here" ? named.isRepository : named.source.type === "git";
   const kind = options.kind ?? (isRepository ? "workspace" : "base");
+  const place = options.at === undefined ? {} : { at: options.at };
   const onProgress = (line: string) => context.io.stderr.write(`${printable(line)}\n`);
   const artifact =
     named.from === "here"
-      ? await client.artifacts.import(named.archive.bytes, { name, kind, format: named.archive.format })
-      : await client.artifacts.importFrom({ name, kind, source: named.source }, { onProgress });
+      ? await client.artifacts.import(named.archive.bytes, { name, kind, ...place, format: named.archive.format })
+      : await client.artifacts.importFrom({ name, kind, ...place, source: named.source }, { onProgress });
   print(context, artifact, () => `${artifact.name}:${artifact.tag}\n`);
   return 0;
 }

@@ -21,7 +21,7 @@ export async function run(context: CliContext, argv: readonly string[], options:
   const { signal } = interrupts;
   try {
     const client = await context.connect({ start: true });
-    const workspace = await workspaceName(client, options.workspace, { signal });
+    const workspace = await workspaceName(client, options, { signal });
     const sandbox = await createSandbox(
       client,
       createRequest({ idleTimeout: ABANDONED_MS, ...options }, workspace),

@@ -1,4 +1,6 @@
-import type { LayerDigest } from "#core/sandbox.ts";
+import { SandboxError } from "#core/errors.ts";
+import type { ArtifactKind, LayerDigest } from "#core/sandbox.ts";
+import { parsePlace } from "#images/place.ts";
 import { parseReference } from "#images/reference.ts";
 import { sandboxesOf } from "../../sandbox-list.ts";
 import { JSON_LINES } from "../event-forms.ts";
@@ -17,15 +19,17 @@ export function artifactHandlers(services: Services): Pick<Handlers, Names> {
       // A bad name shows before the upload, not after it.
       parseReference(query.name);
       const source = bodyOf(request, scope);
-      const { kind, format = "tar" } = query;
-      const made = await maker.importArchive({ kind, format, source, signal: scope.signal });
+      const { kind, format = "tar", at } = query;
+      checkPlace(kind, at);
+      const made = await maker.importArchive({ kind, format, source, at, signal: scope.signal });
       return artifactView(await catalogue.put(project, query.name, made));
     },
 
-    async importFrom({ body: { name, kind, source }, principal: { project }, response, scope }) {
+    async importFrom({ body: { name, kind, source, at }, principal: { project }, response, scope }) {
       parseReference(name);
+      checkPlace(kind, at);
       const { signal } = scope;
-      const make = (progress: (line: string) => void) => maker.importFrom({ kind, source, signal, progress });
+      const make = (progress: (line: string) => void) => maker.importFrom({ kind, source, at, signal, progress });
       await sendBytes(makingEvents(services, { project, name, make }), response, scope, JSON_LINES);
     },
 
@@ -50,6 +54,14 @@ export function artifactHandlers(services: Services): Pick<Handlers, Names> {
       await collect(services, signal);
     },
   };
+}
+
+/** A bad place shows before the upload. */
+function checkPlace(kind: ArtifactKind, at: string | undefined): void {
+  if (at === undefined || parsePlace(at).length === 0 || kind !== "base") return;
+  throw new SandboxError("InvalidArgument", `a base begins at /, not at ${JSON.stringify(at)}`, {
+    hint: "import it as a workspace or toolkit, or leave the place out",
+  });
 }
 
 /** Takes layers that nobody names any more out of the store. A node that does not answer may name any: then all stay. */
