@@ -28,6 +28,7 @@ import {
 } from "./files.ts";
 import { FUNCTION_OPERATIONS } from "./function-operations.ts";
 import { Health, WhoAmI } from "./identity.ts";
+import { LayerList } from "./layers.ts";
 import { NodeList, ResourceList, StoreReply } from "./nodes.ts";
 import { BASE, type Operation } from "./operation.ts";
 import { PackRequest, PackView } from "./packing.ts";
@@ -307,6 +308,13 @@ export const OPERATIONS = {
     path: "/v1/artifacts/{name}",
     summary: "One artifact; encode `/` and `:` of its name.",
     reply: ArtifactView,
+  },
+  artifactLayers: {
+    ...BASE,
+    method: "GET",
+    path: "/v1/artifacts/{name}/layers",
+    summary: "Where the data of its layers is, and how much of it.",
+    reply: LayerList,
   },
   removeArtifact: {
     ...BASE,

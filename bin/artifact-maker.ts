@@ -23,7 +23,7 @@ const MAKING_AT_A_TIME = 4;
 /** What artifacts are made with. */
 export interface MakerParts {
   readonly store: LayerStore;
-  readonly mounts: Pick<LayerMounts, "unmountUnused">;
+  readonly mounts: Pick<LayerMounts, "unmountUnused" | "report">;
   readonly registries: RegistrySettings;
   /** Neighbouring layers of an artifact become one as long as they are together no larger than this. */
   readonly collapseBytes: number;
@@ -61,6 +61,7 @@ export async function openArtifactMaker(
     importFrom: (request) =>
       make(request.signal, () => finish(request.at, () => fetchArtifact({ store, registries }, request))),
     buildDebian: (request) => make(request.signal, () => build(store, request)),
+    layers: (digests) => mounts.report(digests),
     async collect(keep) {
       // Before their files go: a mount would hold the space of what is removed.
       mounts.unmountUnused(keep);

@@ -1,3 +1,4 @@
+import { setPriority } from "node:os";
 import { toWire } from "#core/errors.ts";
 import { CHANNEL_FD, channelPaths } from "#host/lazy/channel.ts";
 import type { FillerMessage } from "#host/lazy/filler.ts";
@@ -6,6 +7,9 @@ import { type LazyBlobs, openLazyBlobs, TICK_MS } from "#images/lazy/lazy-blobs.
 import { openObjectStore } from "#images/store/open.ts";
 
 /** Fills the lazy files of a node. It is started by the node, ends by a signal, and goes on when the node has ended. */
+
+/** Every sandbox that reads waits for this process. */
+const PRIORITY = -10;
 
 const { promise: opened, resolve: open } = Promise.withResolvers<LazyBlobs>();
 
@@ -62,6 +66,8 @@ function say(message: FillerMessage): void {
   if (process.connected) process.send?.(message, () => undefined);
 }
 
+// Of this thread, and of those that it begins.
+setPriority(PRIORITY);
 process.on("uncaughtException", fail);
 process.on("unhandledRejection", fail);
 // A node that ended before it said what to do will not.

@@ -1,6 +1,7 @@
 import type { Clock } from "#core/clock.ts";
 import type { ArtifactKind, LayerDigest } from "#core/sandbox.ts";
 import { type ArtifactRecord, type ArtifactTable, Catalogue, type NewArtifact } from "#images/catalogue.ts";
+import type { LayerReport } from "#images/mounts.ts";
 import type { ImportSource } from "#images/sources/source.ts";
 import type { StateStore } from "./state/store.ts";
 
@@ -11,6 +12,8 @@ export interface ArtifactMaker {
   /** Fetches what the source names. Rejects as `importFrom` of `images/sources` does. */
   importFrom(request: SourceRequest): Promise<NewArtifact>;
   buildDebian(request: DebianRequest): Promise<NewArtifact>;
+  /** Where the data of these layers is, in the same order. */
+  layers(digests: readonly LayerDigest[]): Promise<readonly LayerReport[]>;
   /** Removes layers that are not in `keep` and are not brand-new. */
   collect(keep: ReadonlySet<LayerDigest>): Promise<void>;
 }

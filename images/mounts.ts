@@ -11,8 +11,8 @@ import type { LayerStore } from "./store.ts";
 /** What a layer's data is on this node, and how much of it. */
 export interface LayerReport {
   readonly layer: LayerDigest;
-  /** `lazy` when a blob of it is, `in-place` when one is read in a shared directory. */
-  readonly state: BlobState;
+  /** `lazy` while a blob of it is away, `in-place` when one is read in a shared directory; `absent`: nothing of it is here. */
+  readonly state: BlobState | "absent";
   readonly isMounted: boolean;
   readonly sizeBytes: number;
   /** Of it, here or in the shared directory. */
@@ -85,12 +85,13 @@ export class LayerMounts {
     for (const digest of this.#mounted.keys()) this.#unmount(digest);
   }
 
-  /** What of these layers is here. Rejects with `NotFound` for one that the node does not know. */
+  /** What of these layers is here. */
   async report(digests: readonly LayerDigest[]): Promise<readonly LayerReport[]> {
     return await Promise.all(digests.map((digest) => this.#report(digest)));
   }
 
   async #report(digest: LayerDigest): Promise<LayerReport> {
+    if (!(await this.#store.has(digest))) return absent(digest);
     const lazy = this.#mounted.get(digest)?.lazy;
     const blobs = (await this.#store.manifest(digest)).blobs.map((blob): PlacedBlob => {
       const isLazy = lazy?.includes(blob.digest) ?? false;
@@ -253,4 +254,8 @@ function removeEmpty(directory: string): void {
   } catch (error) {
     if (!hasCode(error, "ENOENT", "ENOTEMPTY", "EBUSY", "ENOTDIR")) throw error;
   }
+}
+
+function absent(layer: LayerDigest): LayerReport {
+  return { layer, state: "absent", isMounted: false, sizeBytes: 0, presentBytes: 0, hits: 0, misses: 0 };
 }

@@ -24,6 +24,12 @@ export function addImageCommands(program: Command, wiring: Wiring): void {
       const { info } = await import("./commands/image.ts");
       finish(await info(contextOf(wiring, command), name));
     });
+  subcommand(image, "layers", "show where the data of an artifact's layers is")
+    .argument("<name>", "name[:tag]")
+    .action(async (name: string, _options, command: Command) => {
+      const { layers } = await import("./commands/image-layers.ts");
+      finish(await layers(contextOf(wiring, command), name));
+    });
   subcommand(image, "rm", "take artifacts out of the catalogue")
     .argument("<name...>", "name[:tag]")
     .action(async (names: string[], _options, command: Command) => {

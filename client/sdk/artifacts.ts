@@ -1,4 +1,4 @@
-import type { ArtifactView, BuildEvent, BuildRequest, ImportFromRequest } from "#api/index.ts";
+import type { ArtifactView, BuildEvent, BuildRequest, ImportFromRequest, LayerView } from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
 import { DsecError, errorFromReply } from "./errors.ts";
 import { lines } from "./lines.ts";
@@ -65,6 +65,12 @@ export class Artifacts {
   /** One artifact by `name` or `name:tag`. */
   info(name: string, options: CallOptions = {}): Promise<ArtifactView> {
     return this.#caller.json({ ...options, method: "GET", path: `/v1/artifacts/${segment(name)}` });
+  }
+
+  /** Where the data of its layers is, lowest first: here, in a shared directory, or fetched as it is read. */
+  async layers(name: string, options: CallOptions = {}): Promise<readonly LayerView[]> {
+    const call = { ...options, method: "GET", path: `/v1/artifacts/${segment(name)}/layers` } as const;
+    return (await this.#caller.json<{ readonly layers: readonly LayerView[] }>(call)).layers;
   }
 
   /** Takes it out of the catalogue; sandboxes that use it go on. */

@@ -12,6 +12,7 @@ export type {
   FunctionTestView,
   ImportFromRequest,
   InvokeFunction,
+  LayerView,
   ListenerView,
   NodeView,
   OutputStream,

@@ -18,6 +18,7 @@ import { batchHandlers } from "./routes/batches.ts";
 import { commandHandlers } from "./routes/commands.ts";
 import { fileHandlers } from "./routes/files.ts";
 import { functionHandlers } from "./routes/functions.ts";
+import { layerHandlers } from "./routes/layers.ts";
 import { packingHandlers } from "./routes/packing.ts";
 import { portHandlers } from "./routes/ports.ts";
 import { sandboxHandlers } from "./routes/sandboxes.ts";
@@ -136,6 +137,7 @@ function handlersOf(services: Services): Handlers {
     ...portHandlers(services),
     ...artifactHandlers(services),
     ...functionHandlers(services),
+    ...layerHandlers(services),
   };
 }
 

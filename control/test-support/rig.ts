@@ -188,6 +188,11 @@ export class TestMaker implements ArtifactMaker {
     return this.#artifact(request.kind, request.source.type);
   }
 
+  async layers(digests: readonly LayerDigest[]) {
+    const sizes = { isMounted: false, sizeBytes: 8192, presentBytes: 4096, hits: 3, misses: 1 } as const;
+    return digests.map((layer) => ({ layer, state: "lazy" as const, ...sizes }));
+  }
+
   async collect(keep: ReadonlySet<LayerDigest>): Promise<void> {
     this.kept.push(keep);
   }

@@ -324,6 +324,15 @@ describe("the command line against a real node", { timeout: 300_000 }, () => {
     );
     assert.match((await dsec(["image", "ls"])).stdout.toString(), /kit:v1 +toolkit/);
     assert.equal(JSON.parse((await dsec(["image", "info", "kit:v1"])).stdout.toString()).kind, "toolkit");
+    const layers = JSON.parse((await dsec(["--json", "image", "layers", "kit:v1"])).stdout.toString());
+    assert.deepEqual(
+      layers.map(({ state }: { state: string }) => state),
+      ["complete"],
+    );
+    assert.match(
+      (await dsec(["image", "layers", "kit:v1"])).stdout.toString(),
+      /^LAYER +STATE.*\nsha256:\w{12} +complete/,
+    );
     assert.equal((await dsec(["run", ...BASE, "--toolkit", "kit:v1", "/hello"])).stdout.toString(), "hello\n");
     assert.equal((await dsec(["image", "rm", "kit:v1"])).status, 0);
     assert.equal((await dsec(["image", "info", "kit:v1"])).status, 125);
