@@ -204,8 +204,9 @@ export async function* encodeBulk(value: Promise<unknown>): AsyncGenerator<Paylo
 export async function decodeBulk<T>(items: AsyncIterable<Payload>): Promise<T> {
   const pieces: Uint8Array[] = [];
   for await (const { head, bytes } of items) {
-    pieces.push(bytes);
-    if (head !== undefined) return join(head, pieces.length === 1 ? bytes : Buffer.concat(pieces)) as T;
+    // A copy: the next item may lie in the same buffer.
+    pieces.push(Buffer.from(bytes));
+    if (head !== undefined) return join(head, Buffer.concat(pieces)) as T;
   }
   throw new SandboxError("Internal", "an answer of the node was cut short");
 }

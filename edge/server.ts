@@ -102,7 +102,8 @@ async function takeBulk<T>(value: unknown, upload: AsyncIterable<Uint8Array>): P
   const pieces: Uint8Array[] = [];
   let size = 0;
   for await (const piece of upload) {
-    pieces.push(piece);
+    // A copy: the next one may lie in the same buffer.
+    pieces.push(Buffer.from(piece));
     size += piece.length;
     if (size > BULK_LIMIT_BYTES) throw new SandboxError("TooLarge", `a call of more than ${BULK_LIMIT_BYTES} bytes`);
   }

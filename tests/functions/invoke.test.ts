@@ -76,6 +76,17 @@ test("output is cut exactly at its limit", async () => {
   assert.equal(exact.run?.outputCut, false);
 });
 
+test("long files and inputs arrive as they are, and long outputs come back so", async () => {
+  const text = Array.from({ length: 200_000 }, (_, index) => `${index}\n`).join("");
+  const reply = await sh("cmp in - && cat in", {
+    stdin: text,
+    files: { in: text },
+    limits: { outputBytes: 10_000_000 },
+  });
+  assert.equal(reply.status, "ok", String(reply.run?.stderr));
+  assert.ok(reply.run?.stdout === text);
+});
+
 test("input that nobody reads does not hold a call", async () => {
   const reply = await sh("exec 0<&-; echo done", { stdin: "x".repeat(10_000_000) });
   assert.equal(reply.run?.stdout, "done\n");
