@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
 import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, symlink, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -27,7 +28,10 @@ const SHIMS: Readonly<Record<string, string>> = {
   "dpkg-query": '[ -e "$SHIM/installed-$3" ] && echo installed || { echo "no package" >&2; exit 1; }',
   "apt-get":
     'echo "apt-get $*" >>"$SHIM/calls"; case $1 in install) [ ! -e "$SHIM/apt-broken" ] || { rm "$SHIM/apt-broken"; exit 1; }; ' +
-    'for name; do case $name in -*|*=*) ;; *) : >"$SHIM/installed-$name";; esac; done;; esac',
+    'for name; do case $name in -*|*=*) ;; *) : >"$SHIM/installed-$name";; esac; done;; esac; ' +
+    "case $* in *download*) : >docker-registry_2_all.deb;; esac",
+  "dpkg-deb":
+    'mkdir -p "$SHIM/package/usr/bin"; cp "$SHIM/node" "$SHIM/package/usr/bin/docker-registry"; tar -cC "$SHIM/package" .',
   dpkg: 'echo "dpkg $*" >>"$SHIM/calls"',
   npm:
     'echo "npm $*" >>"$SHIM/calls"; [ ! -e "$SHIM/npm-broken" ] || exit 1; ' +
@@ -170,6 +174,7 @@ describe("the door", { concurrency: false }, () => {
     assert.ok(calls.some((call) => call.includes("libclang-rt-14-dev")));
     assert.ok(calls.includes("npm ci --ignore-scripts --no-audit --no-fund --loglevel=error"), calls.join("\n"));
     assert.ok(calls.some((call) => call.includes("bench/floor")));
+    assert.ok(existsSync(join(tree.root, ".build/docker-registry")));
     await tree.forget();
     await run(tree, ["ls"]);
     assert.deepEqual(await tree.calls(), [], "full modules serve a run as well");
