@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import type { Readable } from "node:stream";
+import { PassThrough, pipeline, type Readable } from "node:stream";
 import { SandboxError } from "#core/errors.ts";
 import { OWN_WORLD } from "../own-world.ts";
 import { findProgram } from "../programs.ts";
@@ -71,11 +71,14 @@ export function startConfined(options: ConfinedOptions): Confined {
   const ended = watch(child, options);
   // Its output is often read first; a failure that comes before must not count as unhandled.
   ended.catch(() => undefined);
+  // Node drops what nobody reads of a program that has ended: here it waits.
+  const stdout = new PassThrough();
+  pipeline(child.stdout, stdout, () => undefined);
   return {
-    stdout: child.stdout,
+    stdout,
     ended,
     async [Symbol.asyncDispose]() {
-      child.stdout.destroy();
+      stdout.destroy();
       child.kill("SIGKILL");
       await ended.catch(() => undefined);
     },
