@@ -67,6 +67,6 @@ export { PackRequest, PackView } from "./packing.ts";
 export { ListenerList, ListenerView, PortTicket, PortTicketRequest, PortWaitQuery, PortWaitReply } from "./ports.ts";
 export { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
 export { OpenSession, RunLine, SessionList, SessionView } from "./sessions.ts";
-export { ImportFromRequest } from "./sources.ts";
+export { ExportEvent, ExportQuery, ExportToRequest, ImportFromRequest } from "./sources.ts";
 export { UsageEvent, UsageQuery, UsageView } from "./usage.ts";
 export { Environment, Labels, MAX_DURATION_MS, TextOrBytes } from "./values.ts";

@@ -34,7 +34,7 @@ import { BASE, type Operation } from "./operation.ts";
 import { PackRequest, PackView } from "./packing.ts";
 import { ListenerList, PortTicket, PortTicketRequest, PortWaitQuery, PortWaitReply } from "./ports.ts";
 import { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
-import { ImportFromRequest } from "./sources.ts";
+import { ExportEvent, ExportQuery, ExportToRequest, ImportFromRequest } from "./sources.ts";
 import { UsageEvent, UsageQuery, UsageView } from "./usage.ts";
 
 const SANDBOX = "/v1/sandboxes/{id}";
@@ -315,6 +315,24 @@ export const OPERATIONS = {
     path: "/v1/artifacts/{name}/layers",
     summary: "Where the data of its layers is, and how much of it.",
     reply: LayerList,
+  },
+  exportArtifact: {
+    ...BASE,
+    method: "GET",
+    path: "/v1/artifacts/{name}/export",
+    summary: "The artifact as an OCI image archive; the same artifact gives the same bytes.",
+    query: ExportQuery,
+    reply: "bytes",
+    streams: true,
+  },
+  exportTo: {
+    ...BASE,
+    method: "POST",
+    path: "/v1/artifacts/{name}/export-to",
+    summary: "Put the artifact into a registry as an OCI image.",
+    body: ExportToRequest,
+    reply: { line: ExportEvent },
+    streams: true,
   },
   removeArtifact: {
     ...BASE,

@@ -1,6 +1,7 @@
 import { type Static, Type } from "typebox";
 import { ARTIFACT_KINDS } from "#core/sandbox.ts";
 import { ArtifactName, ArtifactPlace } from "./artifacts.ts";
+import { ErrorBody } from "./errors.ts";
 import { closed, oneOf } from "./values.ts";
 
 /** What a registry or a server of repositories asks for; kept nowhere. */
@@ -32,6 +33,24 @@ const GitSource = closed({
   ),
   credentials: Type.Optional(Credentials),
 });
+
+/** How the layers of an exported image are compressed; gzip unless given. */
+export const ExportQuery = closed({ compression: Type.Optional(oneOf(["gzip", "zstd", "none"])) });
+
+/** Where an artifact goes as an OCI image. */
+export const ExportToRequest = closed({
+  ...RegistrySource.properties,
+  compression: Type.Optional(oneOf(["gzip", "zstd", "none"])),
+});
+export type ExportToRequest = Static<typeof ExportToRequest>;
+
+/** A line of the reply: any number of `progress`, then exactly one of the others. */
+export const ExportEvent = Type.Union([
+  closed({ progress: Type.String() }),
+  closed({ exported: Type.String({ description: "What the image is called there." }) }),
+  ErrorBody,
+]);
+export type ExportEvent = Static<typeof ExportEvent>;
 
 /** An artifact that the node fetches itself. */
 export const ImportFromRequest = closed({

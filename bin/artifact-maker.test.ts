@@ -16,6 +16,7 @@ test("an import beyond those made at a time reads nothing of its upload until on
     await openArtifactMaker(
       {
         store,
+        objects: undefined,
         mounts: { unmountUnused: () => undefined, report: async () => [] },
         collapseBytes: 0,
         registries: { authFile: undefined, registriesFile: undefined },

@@ -1,4 +1,4 @@
-import type { ArtifactMaker, DebianRequest, ImportRequest, SourceRequest } from "#control/index.ts";
+import type { ArtifactMaker, DebianRequest, ExportRequest, ImportRequest, SourceRequest } from "#control/index.ts";
 import type { Clock } from "#core/clock.ts";
 import { sweepDebianBuilds } from "#host/debian.ts";
 import type { RegistrySettings } from "#host/fetch/skopeo.ts";
@@ -7,10 +7,14 @@ import type { NewArtifact } from "#images/catalogue.ts";
 import { collapseLayers } from "#images/collapse.ts";
 import { collectGarbage } from "#images/collect.ts";
 import { buildDebian } from "#images/debian.ts";
+import type { LayerPlaces } from "#images/export/content.ts";
+import { exportToRegistry, openArchive } from "#images/export/export.ts";
+import type { LayoutOptions } from "#images/export/layout.ts";
 import { type ImportedArtifact, importArtifact } from "#images/import.ts";
 import type { LayerMounts } from "#images/mounts.ts";
 import { parsePlace, placeLayers } from "#images/place.ts";
 import { importFrom } from "#images/sources/import-from.ts";
+import type { ObjectStore } from "#images/store/object-store.ts";
 import type { LayerStore } from "#images/store.ts";
 import { Turns } from "./turns.ts";
 
@@ -24,6 +28,8 @@ const MAKING_AT_A_TIME = 4;
 export interface MakerParts {
   readonly store: LayerStore;
   readonly mounts: Pick<LayerMounts, "unmountUnused" | "report">;
+  /** The store that nodes share, if there is one. */
+  readonly objects: ObjectStore | undefined;
   readonly registries: RegistrySettings;
   /** Neighbouring layers of an artifact become one as long as they are together no larger than this. */
   readonly collapseBytes: number;
@@ -34,7 +40,7 @@ export interface MakerParts {
  * Disposing waits for what is under way, whose callers have left: nothing of it is left then.
  */
 export async function openArtifactMaker(
-  { store, mounts, registries, collapseBytes }: MakerParts,
+  { store, objects, mounts, registries, collapseBytes }: MakerParts,
   clock: Clock,
 ): Promise<ArtifactMaker & AsyncDisposable> {
   await sweepDebianBuilds();
@@ -60,6 +66,15 @@ export async function openArtifactMaker(
     importArchive: (request) => make(request.signal, () => finish(request.at, () => importArchive(store, request))),
     importFrom: (request) =>
       make(request.signal, () => finish(request.at, () => fetchArtifact({ store, registries }, request))),
+    openExport: (request) => make(request.signal, () => openArchive(layoutOptions({ store, objects }, request))),
+    exportToRegistry: (request) =>
+      make(request.signal, () =>
+        exportToRegistry(request.target, {
+          ...layoutOptions({ store, objects }, request),
+          progress: request.progress,
+          registries,
+        }),
+      ),
     buildDebian: (request) => make(request.signal, () => build(store, request)),
     layers: (digests) => mounts.report(digests),
     async collect(keep) {
@@ -77,6 +92,11 @@ async function importArchive(store: LayerStore, request: ImportRequest): Promise
   const { kind, format, source, signal } = request;
   const imported = await importArtifact({ store, source, format, kind, signal });
   return artifactOf(imported, kind, `${format} upload`);
+}
+
+function layoutOptions(places: LayerPlaces, { artifact, compression, signal }: ExportRequest): LayoutOptions {
+  const { config, layers, name, tag } = artifact;
+  return { ...places, layers, config, reference: `${name}:${tag}`, compression, signal, progress: () => undefined };
 }
 
 async function fetchArtifact(

@@ -66,7 +66,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   const state = opened.use(new SqliteState(join(config.dataDir, "control.db")));
   const registries = registrySettings(config);
   const collapseBytes = config.collapseBelow * MIB;
-  const maker = opened.use(await openArtifactMaker({ store, mounts, registries, collapseBytes }, clock));
+  const maker = opened.use(await openArtifactMaker({ store, objects, mounts, registries, collapseBytes }, clock));
   const control = opened.use(
     await openControl({
       config: controlConfig(config),

@@ -1,6 +1,8 @@
 import type { Clock } from "#core/clock.ts";
 import type { ArtifactKind, LayerDigest } from "#core/sandbox.ts";
 import { type ArtifactRecord, type ArtifactTable, Catalogue, type NewArtifact } from "#images/catalogue.ts";
+import type { OpenExport, RegistryTarget } from "#images/export/export.ts";
+import type { Compression } from "#images/export/layout.ts";
 import type { LayerReport } from "#images/mounts.ts";
 import type { ImportSource } from "#images/sources/source.ts";
 import type { StateStore } from "./state/store.ts";
@@ -14,6 +16,10 @@ export interface ArtifactMaker {
   buildDebian(request: DebianRequest): Promise<NewArtifact>;
   /** Where the data of these layers is, in the same order. */
   layers(digests: readonly LayerDigest[]): Promise<readonly LayerReport[]>;
+  /** Rejects with `InvalidArgument` for what an OCI image cannot say. */
+  openExport(request: ExportRequest): Promise<OpenExport>;
+  /** Rejects as `exportToRegistry` of `images/export` does. */
+  exportToRegistry(request: ExportToRequest): Promise<void>;
   /** Removes layers that are not in `keep` and are not brand-new. */
   collect(keep: ReadonlySet<LayerDigest>): Promise<void>;
 }
@@ -43,6 +49,19 @@ export interface SourceRequest {
   /** Where the artifact begins in a sandbox; the root unless given. */
   readonly at: string | undefined;
   readonly signal: AbortSignal;
+  readonly progress: (line: string) => void;
+}
+
+/** An artifact on its way out. */
+export interface ExportRequest {
+  readonly artifact: ArtifactRecord;
+  readonly compression: Compression;
+  readonly signal: AbortSignal;
+}
+
+/** An artifact on its way to a registry. */
+export interface ExportToRequest extends ExportRequest {
+  readonly target: RegistryTarget;
   readonly progress: (line: string) => void;
 }
 

@@ -1,4 +1,11 @@
-export type { ArtifactMaker, DebianRequest, ImportRequest, SourceRequest } from "./artifacts.ts";
+export type {
+  ArtifactMaker,
+  DebianRequest,
+  ExportRequest,
+  ExportToRequest,
+  ImportRequest,
+  SourceRequest,
+} from "./artifacts.ts";
 export { type Control, type ControlConfig, type ControlOptions, openControl } from "./control.ts";
 export { DEFAULT_PROJECT, type Principal, type Role } from "./iam/iam.ts";
 export type { Log } from "./log.ts";

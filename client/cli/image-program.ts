@@ -14,6 +14,7 @@ export function addImageCommands(program: Command, wiring: Wiring): void {
       finish(await build(contextOf(wiring, command), name, options));
     });
   addImport(image, wiring);
+  addExport(image, wiring);
   subcommand(image, "ls", "list artifacts").action(async (_options, command: Command) => {
     const { list } = await import("./commands/image.ts");
     finish(await list(contextOf(wiring, command)));
@@ -35,6 +36,20 @@ export function addImageCommands(program: Command, wiring: Wiring): void {
     .action(async (names: string[], _options, command: Command) => {
       const { rm } = await import("./commands/image.ts");
       finish(await rm(contextOf(wiring, command), names));
+    });
+}
+
+function addExport(image: Command, wiring: Wiring): void {
+  subcommand(image, "export", "write an artifact as an OCI image, to a file or into a registry")
+    .argument("<name>", "name[:tag]")
+    .option("-o, --output <file>", "an OCI archive; - is stdout")
+    .option("--to <docker://image>", "a registry and the image's name there")
+    .option("--compression <kind>", "of layers: gzip, zstd or none; gzip unless given")
+    .option("--auth-file <file>", "credentials for registries, as podman login writes them")
+    .option("--insecure", "the registry may speak plain HTTP or have a certificate that nobody vouches for")
+    .action(async (name: string, options, command: Command) => {
+      const { exportArtifact } = await import("./commands/image-export.ts");
+      wiring.finish(await exportArtifact(contextOf(wiring, command), name, options));
     });
 }
 

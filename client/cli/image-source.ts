@@ -16,9 +16,15 @@ export type NamedSource =
   | { readonly from: "node"; readonly source: ImportFromRequest["source"] }
   | { readonly from: "here"; readonly archive: Archive; readonly isRepository: boolean };
 
+/** Begins the name of an image in a registry. */
+export const REGISTRY = "docker://";
+
 /** What the word of a command line means as a source. Throws `CliError` for options that mean nothing with it. */
 export function namedSource(word: string, options: SourceOptions): NamedSource {
-  if (word.startsWith("docker://")) return registrySource(word.slice("docker://".length), options);
+  if (word.startsWith(REGISTRY)) {
+    refuse(options, "format", "--format", "files and directories");
+    return { from: "node", source: registryImage(word.slice(REGISTRY.length), options) };
+  }
   if (/^git(\+https?)?:\/\//.test(word)) return gitSource(word, options);
   refuse(options, "authFile", "--auth-file", "registries and repositories");
   refuse(options, "insecure", "--insecure", "registries");
@@ -30,12 +36,12 @@ export function namedSource(word: string, options: SourceOptions): NamedSource {
   return { from: "here", archive: archiveOf(word, options.format), isRepository: false };
 }
 
-function registrySource(image: string, options: SourceOptions): NamedSource {
-  refuse(options, "format", "--format", "files and directories");
+/** An image in a registry and how to get at it. Throws `CliError` when the file of credentials has none for it. */
+export function registryImage(image: string, options: Omit<SourceOptions, "format">) {
   const [repository = ""] = image.replace(/@.*/, "").split(/:(?=[^/]*$)/);
   const credentials = options.authFile === undefined ? undefined : credentialsFor(options.authFile, repository);
   const insecure = options.insecure === true ? { insecure: true } : {};
-  return { from: "node", source: { type: "registry", image, ...insecure, ...(credentials && { credentials }) } };
+  return { type: "registry", image, ...insecure, ...(credentials && { credentials }) } as const;
 }
 
 function gitSource(word: string, options: SourceOptions): NamedSource {

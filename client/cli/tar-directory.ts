@@ -1,10 +1,8 @@
 import type { BigIntStats } from "node:fs";
 import { closeSync, constants, fstatSync, lstatSync, openSync, readdirSync, readlinkSync, readSync } from "node:fs";
+import { BATCH_BYTES, Batch } from "#core/tar/batch.ts";
 import { endOfArchive, type TarEntry, type TarEntryType, tarHeader, tarPadding } from "#core/tar/writer.ts";
 import { CliError, hasCode } from "./cli-error.ts";
-
-/** Bytes that are handed over at a time: big enough to keep system calls few, small enough to keep memory flat. */
-const CHUNK_BYTES = 256 * 1024;
 
 /**
  * A directory of this machine as a tar stream: modes, links (hard ones within the tree too) and times to the nanosecond
@@ -98,7 +96,7 @@ function* contentOf(path: Buffer, size: number, inode: bigint): Generator<Uint8A
   try {
     if (fstatSync(fd, { bigint: true }).ino !== inode) throw changed(path);
     for (let left = size; left > 0; ) {
-      const chunk = Buffer.allocUnsafe(Math.min(left, CHUNK_BYTES));
+      const chunk = Buffer.allocUnsafe(Math.min(left, BATCH_BYTES));
       const count = reading(path, () => readSync(fd, chunk, 0, chunk.length, null));
       if (count === 0) throw changed(path);
       left -= count;
@@ -116,25 +114,6 @@ function typeOf(stats: BigIntStats): TarEntryType {
   if (stats.isSymbolicLink()) return "symlink";
   if (stats.isFIFO()) return "fifo";
   return stats.isCharacterDevice() ? "character-device" : "block-device";
-}
-
-/** Gathers small parts: a tree of small files must not become a packet a header. */
-class Batch {
-  #parts: Uint8Array[] = [];
-  #size = 0;
-
-  add(part: Uint8Array): Uint8Array | undefined {
-    this.#parts.push(part);
-    this.#size += part.byteLength;
-    return this.#size >= CHUNK_BYTES ? this.take() : undefined;
-  }
-
-  take(): Uint8Array {
-    const whole = Buffer.concat(this.#parts);
-    this.#parts = [];
-    this.#size = 0;
-    return whole;
-  }
 }
 
 function join(directory: Buffer, name: Buffer): Buffer {

@@ -1,4 +1,4 @@
-import type { ArtifactView, BuildEvent, BuildRequest, ImportFromRequest, LayerView } from "#api/index.ts";
+import type { ArtifactView, BuildRequest, ExportToRequest, ImportFromRequest, LayerView } from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
 import { DsecError, errorFromReply } from "./errors.ts";
 import { lines } from "./lines.ts";
@@ -12,6 +12,12 @@ export interface ImportOptions extends CallOptions {
   readonly format?: "tar" | "oci";
   /** Directory of the sandbox at which a workspace or toolkit begins; `/` unless given. */
   readonly at?: string;
+}
+
+/** How an artifact goes out. */
+export interface ExportOptions extends CallOptions {
+  /** Of layers; gzip unless given. */
+  readonly compression?: "gzip" | "zstd" | "none";
 }
 
 /** What a build may report on its way. */
@@ -44,14 +50,36 @@ export class Artifacts {
     return this.#make("/v1/artifacts/build", request, options);
   }
 
+  /**
+   * The artifact as an OCI image archive: layers as tar, whiteouts and configuration as others know them. The same artifact gives the
+   * same bytes. A stream that breaks off throws.
+   */
+  async *export(name: string, options: ExportOptions = {}): AsyncGenerator<Uint8Array> {
+    const { compression, signal, timeoutMs } = options;
+    const path = `/v1/artifacts/${segment(name)}/export`;
+    const reply = await this.#caller.open({ method: "GET", path, query: { compression }, signal, timeoutMs });
+    yield* reply.body;
+  }
+
+  /** Lets the server put the artifact into a registry as an OCI image; resolves with its address there. */
+  async exportTo(name: string, target: ExportToRequest, options: BuildOptions = {}): Promise<string> {
+    const path = `/v1/artifacts/${segment(name)}/export-to`;
+    return (await this.#work<{ readonly exported: string }>(path, target, options)).exported;
+  }
+
   async #make(path: string, json: object, options: BuildOptions): Promise<ArtifactView> {
+    return (await this.#work<{ readonly artifact: ArtifactView }>(path, json, options)).artifact;
+  }
+
+  /** Follows lines of progress to the last line, which is the outcome. */
+  async #work<Outcome extends object>(path: string, json: object, options: BuildOptions): Promise<Outcome> {
     const { signal, timeoutMs } = options;
     const reply = await this.#caller.open({ method: "POST", path, json, signal, timeoutMs });
     for await (const line of lines(reply.body)) {
-      const event = JSON.parse(line) as BuildEvent;
+      const event = JSON.parse(line) as { readonly progress: string } | { readonly error: unknown } | Outcome;
       if ("progress" in event) options.onProgress?.(event.progress);
       else if ("error" in event) throw errorFromReply(500, line);
-      else return event.artifact;
+      else return event;
     }
     throw new DsecError("Internal", "the server ended without a result", { hint: "see the node's log" });
   }

@@ -5,6 +5,7 @@ export type {
   CreateSandbox,
   ErrorDetails,
   ErrorKind,
+  ExportToRequest,
   FileView,
   FileWrittenView,
   FunctionReply,
@@ -29,7 +30,7 @@ export type {
   WatchView,
   WhoAmI,
 } from "#api/index.ts";
-export { Artifacts, type BuildOptions, type ImportOptions } from "./artifacts.ts";
+export { Artifacts, type BuildOptions, type ExportOptions, type ImportOptions } from "./artifacts.ts";
 export { type Attached, Attachment, type AttachOptions } from "./attachment.ts";
 export type { CallOptions, TimeLimit } from "./caller.ts";
 export { Client, type ClientOptions, Nodes } from "./client.ts";

@@ -16,6 +16,7 @@ import { queryReader } from "./query.ts";
 import { artifactHandlers } from "./routes/artifacts.ts";
 import { batchHandlers } from "./routes/batches.ts";
 import { commandHandlers } from "./routes/commands.ts";
+import { exportHandlers } from "./routes/exports.ts";
 import { fileHandlers } from "./routes/files.ts";
 import { functionHandlers } from "./routes/functions.ts";
 import { layerHandlers } from "./routes/layers.ts";
@@ -138,6 +139,7 @@ function handlersOf(services: Services): Handlers {
     ...artifactHandlers(services),
     ...functionHandlers(services),
     ...layerHandlers(services),
+    ...exportHandlers(services),
   };
 }
 

@@ -16,7 +16,15 @@ import type {
 } from "#api/index.ts";
 import type { ArtifactKind, LayerDigest } from "#core/sandbox.ts";
 import type { NewArtifact } from "#images/catalogue.ts";
-import type { ArtifactMaker, DebianRequest, ImportRequest, SourceRequest } from "../artifacts.ts";
+import type { OpenExport } from "#images/export/export.ts";
+import type {
+  ArtifactMaker,
+  DebianRequest,
+  ExportRequest,
+  ExportToRequest,
+  ImportRequest,
+  SourceRequest,
+} from "../artifacts.ts";
 import { type Control, openControl } from "../control.ts";
 import { MemoryState } from "../state/memory.ts";
 import type { StateStore } from "../state/store.ts";
@@ -191,6 +199,17 @@ export class TestMaker implements ArtifactMaker {
   async layers(digests: readonly LayerDigest[]) {
     const sizes = { isMounted: false, sizeBytes: 8192, presentBytes: 4096, hits: 3, misses: 1 } as const;
     return digests.map((layer) => ({ layer, state: "lazy" as const, ...sizes }));
+  }
+
+  async openExport({ artifact }: ExportRequest): Promise<OpenExport> {
+    async function* bytes() {
+      yield Buffer.from(artifact.digest);
+    }
+    return { bytes: bytes(), [Symbol.asyncDispose]: async () => undefined };
+  }
+
+  async exportToRegistry({ progress }: ExportToRequest): Promise<void> {
+    progress("sending");
   }
 
   async collect(keep: ReadonlySet<LayerDigest>): Promise<void> {

@@ -1,3 +1,4 @@
+import type { ByteString } from "#core/tar/entry.ts";
 import type { Extent } from "#core/tree.ts";
 
 /** What a tar archive can hold. `link` is a hard link to an earlier entry. */
@@ -20,6 +21,8 @@ export interface TarEntry {
   readonly target: Uint8Array | undefined;
   /** `st_rdev` of a device. */
   readonly device: number;
+  /** Extended attributes, names as bytes. */
+  readonly xattrs?: ReadonlyMap<ByteString, Uint8Array> | undefined;
 }
 
 const BLOCK = 512;
@@ -38,7 +41,7 @@ const TYPE_FLAGS: Readonly<Record<TarEntryType, string>> = {
 
 /**
  * The blocks before an entry's content, in ustar form. Names and targets that do not fit go before it as GNU long names,
- * which are plain bytes where pax wants UTF-8. Fractions of a second, large owners and the map of a sparse file (GNU's format
+ * which are plain bytes where pax wants UTF-8. Fractions of a second, large owners, extended attributes and the map of a sparse file (GNU's format
  * 1.0) go into pax records.
  */
 export function tarHeader(entry: TarEntry): Uint8Array {
@@ -72,6 +75,7 @@ function paxRecords(entry: TarEntry, sparse: boolean): Uint8Array[] {
     records.push(paxRecord("mtime", paxTime(entry.mtimeNs)));
   if (entry.uid > LARGEST_OCTAL_ID) records.push(paxRecord("uid", String(entry.uid)));
   if (entry.gid > LARGEST_OCTAL_ID) records.push(paxRecord("gid", String(entry.gid)));
+  for (const [name, value] of entry.xattrs ?? []) records.push(paxRecord(`SCHILY.xattr.${name}`, value));
   if (!sparse) return records;
   records.push(paxRecord("GNU.sparse.major", "1"), paxRecord("GNU.sparse.minor", "0"));
   records.push(paxRecord("GNU.sparse.name", entry.name), paxRecord("GNU.sparse.realsize", String(entry.size)));
@@ -139,8 +143,8 @@ function paxHeader(records: Uint8Array): Uint8Array {
 }
 
 /** `length key=value` and a line feed; the length counts its own digits. */
-function paxRecord(key: string, value: string | Uint8Array): Uint8Array {
-  const rest = Buffer.concat([Buffer.from(` ${key}=`), Buffer.from(value), Buffer.from("\n")]);
+function paxRecord(key: ByteString, value: string | Uint8Array): Uint8Array {
+  const rest = Buffer.concat([Buffer.from(` ${key}=`, "latin1"), Buffer.from(value), Buffer.from("\n")]);
   let length = rest.length + 1;
   while (String(length).length + rest.length !== length) length = String(length).length + rest.length;
   return Buffer.concat([Buffer.from(String(length)), rest]);

@@ -1,5 +1,6 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { SandboxError } from "#core/errors.ts";
 import { type ConfinedOptions, eachLine, runConfined, startConfined } from "./confined.ts";
 import { type Failures, programFailure } from "./failures.ts";
 import { type ImageName, parseImageName } from "./image-name.ts";
@@ -58,6 +59,19 @@ export async function copyFromRegistry(
   const access = [(await authWord(options)).replace("--", "--src-"), ...tlsWord("src-", options)];
   const names = [`docker://${repository}@${digest}`, `oci:${layout}:image`];
   await copy(options, [...words, ...access, ...names], `fetching ${options.image}`);
+}
+
+/** Copies the image `image` of an OCI layout into a registry, under a name without a digest. Errors as `readManifest`'s. */
+export async function copyToRegistry(options: RegistryOptions, layout: string): Promise<void> {
+  const { repository, tag = "latest", digest } = parseImageName(options.image);
+  if (digest !== undefined) {
+    throw new SandboxError("InvalidArgument", `${options.image} is a name with a digest`, {
+      hint: "give a tag: the digest is what the image will have",
+    });
+  }
+  const access = [(await authWord(options)).replace("--", "--dest-"), ...tlsWord("dest-", options)];
+  const words = ["copy", `--retry-times=${RETRIES}`, ...access, `oci:${layout}:image`];
+  await copy(options, [...words, `docker://${repository}:${tag}`], `sending ${options.image}`);
 }
 
 async function copy(options: RegistryOptions, words: readonly string[], doing: string): Promise<void> {

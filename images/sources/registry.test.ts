@@ -56,7 +56,7 @@ describe("importing from a registry", () => {
     assert.deepEqual(imported.config, { env: { A: "b" }, user: "7", workdir: undefined });
     assert.match(imported.provenance, new RegExp(`^docker://${registry.host}/team/app:v1@sha256:[0-9a-f]{64}$`));
     assert.match(lines.join("\n"), /Copying blob[\s\S]*layer 2 of 2/);
-    for (const digest of imported.layers) fsck(made.store, digest);
+    for (const digest of imported.layers) await fsck(made.store, digest);
     const [, digest] = imported.provenance.split("@");
     const again = await fetchImage(made.store, { image: `${registry.host}/team/app@${digest}` });
     assert.deepEqual(again.layers, imported.layers);

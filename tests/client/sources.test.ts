@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -78,6 +79,41 @@ describe("importing from elsewhere, through a real node", { timeout: 300_000 }, 
       assert.match(bad.stderr, message);
     }
     assert.equal((await dsec(node, ["image", "info", "bad"])).status, 125);
+  });
+
+  test("an artifact goes out as an archive that skopeo reads, and into a registry, and comes back the same", async () => {
+    const image = await node.client.artifacts.build({ name: "bb", suite: "host-busybox" });
+    const file = join(folder, "bb.tar");
+    const written = await dsec(node, ["image", "export", "bb", "-o", file, "--compression", "zstd"]);
+    assert.equal(written.status, 0, written.stderr);
+    assert.match(execFileSync("skopeo", ["inspect", `oci-archive:${file}:bb:latest`]).toString(), /"Layers"/);
+    const streamed = await Array.fromAsync(node.client.artifacts.export("bb", { compression: "zstd" }));
+    assert.ok(readFileSync(file).equals(Buffer.concat(streamed)));
+    const again = await dsec(node, ["image", "import", file, "again", "--json"]);
+    assert.deepEqual(JSON.parse(again.stdout).config, image.config);
+    const repeated = await Array.fromAsync(node.client.artifacts.export("again", { compression: "zstd" }));
+    // But for the name in its index it is the same archive, of the same layers.
+    assert.ok(Buffer.concat(repeated).subarray(8192).equals(readFileSync(file).subarray(8192)));
+    await using registry = await startRegistry();
+    const to = `docker://${registry.host}/bb:v1`;
+    const sent = await dsec(node, ["image", "export", "bb", "--to", to, "--insecure"]);
+    assert.deepEqual([sent.status, sent.stdout], [0, `${to}\n`], sent.stderr);
+    const back = await dsec(node, ["image", "import", to, "back", "--insecure", "--json"]);
+    assert.deepEqual(JSON.parse(back.stdout).layers, JSON.parse(again.stdout).layers);
+    const sandbox = await node.client.sandboxes.create({ base: "back" });
+    assert.equal((await sandbox.run(["busybox", "echo", "hello"])).stdout.toString(), "hello\n");
+    for (const words of [
+      ["bb"],
+      ["bb", "-o", "x", "--to", to],
+      ["bb", "--to", "x"],
+      ["none", "-o", join(folder, "none.tar")],
+    ]) {
+      assert.equal((await dsec(node, ["image", "export", ...words])).status, 125, words.join(" "));
+    }
+    assert.deepEqual(
+      readdirSync(folder).filter((name) => name.startsWith("none")),
+      [],
+    );
   });
 
   test("options that mean nothing for a source are refused by name", async () => {
