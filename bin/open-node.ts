@@ -50,7 +50,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   );
   const parts = { ...backendPlaces(config), store, config, log: say };
   const containers = opened.use(await openContainerBackend({ ...parts, mounts }));
-  const machines = opened.use(openMicrovmBackend({ ...parts, guestDir: built("guest"), firstUid: config.firstUid }));
+  const machines = opened.use(openMicrovmBackend({ ...parts, mounts, firstUid: config.firstUid }));
   const edge = await openEdge({
     config: edgeConfig(config),
     backends: [containers, machines],

@@ -11,7 +11,10 @@ const FILE_TIMEOUT_MS = 15 * 60_000;
 /** Tests that boot machines, which most hosts have to emulate: run only when they are named, and given more time. */
 const SLOW = [
   { paths: ["tests/host-vm/"], word: "host-vm" },
-  { paths: ["tests/contract/microvm/", "backends/microvm/backend.test.ts"], word: "microvm" },
+  {
+    paths: ["tests/contract/microvm/", "backends/microvm/backend.test.ts", "backends/microvm/templates.test.ts"],
+    word: "microvm",
+  },
 ];
 const SLOW_TIMEOUT_MS = 120 * 60_000;
 

@@ -73,6 +73,15 @@ export class LayerMounts {
     return digests.map((digest) => this.#target(digest));
   }
 
+  /** The files of a layer, which is mounted, too: its metadata, then its data as the metadata numbers it. They stay while it is. */
+  async files(digest: LayerDigest): Promise<readonly string[]> {
+    await this.acquire([digest]);
+    const devices = await this.#places.acquire(await this.#store.checkMetadata(digest));
+    // The mount holds them.
+    devices.release();
+    return [this.#store.metadataPath(digest), ...devices.paths];
+  }
+
   /** Unmounts every layer not in `inUse`, which names the layers of all sandboxes, those being created among them. */
   unmountUnused(inUse: ReadonlySet<LayerDigest>): void {
     for (const digest of this.#mounted.keys()) {

@@ -17,6 +17,7 @@ backendContract("backends/fake", async () => {
   };
   return {
     backend: openFakeBackend(host, { script }),
+    atOnce: 32,
     restart: async () => openFakeBackend(host),
     spec: () => aFakeSpec(),
     failingSpec: () => aFakeSpec({ id: doomed }),

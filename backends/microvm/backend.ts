@@ -4,15 +4,16 @@ import type { Backend, Handle, Inventory, Place } from "#core/backend.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { EdgeId, SandboxId } from "#core/ids.ts";
-import type { LayerDigest, SandboxSpec } from "#core/sandbox.ts";
+import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
 import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
 import { makeCgroups } from "#host/cgroup/make.ts";
 import { uidBaseOf } from "#host/id-ranges.ts";
-import { type GuestImage, type GuestPrograms, guestImage } from "#host/vmm/guest/image.ts";
+import { type GuestPrograms, guestImage } from "#host/vmm/guest/image.ts";
 import { isAlive, openQemu } from "#host/vmm/qemu/qemu.ts";
-import type { Accelerator, MachineProcess, Vmm } from "#host/vmm/vmm.ts";
+import type { MachineProcess, Vmm } from "#host/vmm/vmm.ts";
 import { openVolume, type Volume } from "#host/volume/volume.ts";
+import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerStore } from "#images/store.ts";
 import { checkSpec, HELPER_PIDS, monitorLimits } from "./check.ts";
 import type { MicrovmConfig } from "./config.ts";
@@ -24,6 +25,7 @@ import { adoptGuest, type Guest, startGuest } from "./live.ts";
 import { chooseAccelerator } from "./probe.ts";
 import { RunDirs } from "./run-dirs.ts";
 import { machineMemoryMiB, processorsOf } from "./sizes.ts";
+import { Templates } from "./templates.ts";
 
 /** What one node's machines are made of and where. */
 export interface MicrovmOptions {
@@ -31,9 +33,8 @@ export interface MicrovmOptions {
   readonly dataDir: string;
   readonly runDir: string;
   readonly binaries: GuestPrograms;
-  /** Keeps what machines boot: the kernel that was fetched, and what is made of it. Nodes may share it. */
-  readonly guestDir: string;
-  readonly store: Pick<LayerStore, "has" | "check" | "paths">;
+  readonly store: Pick<LayerStore, "has">;
+  readonly mounts: Pick<LayerMounts, "files">;
   /** As containers have it: a machine's process takes the first id of its sandbox's range. */
   readonly firstUid: number;
   readonly config: MicrovmConfig;
@@ -59,8 +60,7 @@ interface Ground extends AsyncDisposable {
 /** What new machines need. */
 interface Factory {
   readonly vmm: Vmm;
-  readonly image: GuestImage;
-  readonly accelerator: Accelerator;
+  readonly templates: Templates;
 }
 
 class MicrovmBackend implements Backend {
@@ -184,11 +184,28 @@ class MicrovmBackend implements Backend {
 
   /** Made once however many wait for it; made anew after it failed. */
   #factory(uid: number): Promise<Factory> {
-    this.#factoryOpened ??= openFactory(this.#options, uid).catch((error: unknown) => {
+    this.#factoryOpened ??= this.#openFactory(uid).catch((error: unknown) => {
       this.#factoryOpened = undefined;
       throw error;
     });
     return this.#factoryOpened;
+  }
+
+  async #openFactory(uid: number): Promise<Factory> {
+    const { binaries, config, runDir, log } = this.#options;
+    const guestDir = config.guestDir ?? join(machinesDir(this.#options), "guest");
+    const { cgroups } = await this.#ground();
+    const vmm = await openQemu();
+    const image = await guestImage(guestDir, binaries);
+    const place = {
+      dir: join(runDir, "machine-templates"),
+      uid,
+      cgroups: cgroups.agentDirs.map((dir) => join(dir, "cgroup.procs")),
+    };
+    const trial = { vmm, image, place: { ...place, dir: join(place.dir, "trial") } };
+    const accelerator = await chooseAccelerator(config.accelerator, trial, log);
+    const dir = join(guestDir, "templates");
+    return { vmm, templates: await Templates.open({ vmm, image, accelerator, dir, place }) };
   }
 
   /** What to do about a sandbox of this id that is there: a live one is the answer, a half-made one is made anew. */
@@ -208,23 +225,18 @@ class MicrovmBackend implements Backend {
   async #boot(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Guest> {
     const { runDirs, cgroups, volume } = await this.#ground();
     const uid = uidBaseOf(place, this.#options.firstUid);
-    const layers = await this.#layerFiles(spec.layers);
-    const { vmm, image, accelerator } = await this.#factory(uid);
+    const layers = await Promise.all(spec.layers.map((digest) => this.#options.mounts.files(digest)));
+    const { vmm, templates } = await this.#factory(uid);
     signal.throwIfAborted();
     const plan = planDisks(layers, await makeDisk(volume, spec));
+    const shape = { memoryMiB: machineMemoryMiB(spec), processors: processorsOf(spec), disks: plan.disks.length };
+    const machine = await templates.machine(shape);
+    signal.throwIfAborted();
     const guest = await startGuest(
       { spec, ...plan },
       {
         vmm,
-        machine: {
-          accelerator,
-          processors: processorsOf(spec),
-          memory: { sizeMiB: machineMemoryMiB(spec) },
-          kernel: image.kernel,
-          initramfs: image.initramfs,
-          disks: plan.disks,
-          devices: undefined,
-        },
+        machine: { ...machine, disks: plan.disks },
         place: { dir: runDirs.dir(spec.id), uid, cgroups: makeCgroups(cgroups.plan(spec.id, monitorLimits(spec))) },
         log: this.#options.log,
       },
@@ -244,17 +256,6 @@ class MicrovmBackend implements Backend {
     this.#guests.set(id, guest);
     return guest;
   }
-
-  /** The files of each layer, metadata first. */
-  async #layerFiles(layers: readonly LayerDigest[]): Promise<readonly (readonly string[])[]> {
-    const files = [];
-    for (const digest of layers) {
-      await this.#options.store.check(digest);
-      const { metadata, devices } = await this.#options.store.paths(digest);
-      files.push([metadata, ...devices]);
-    }
-    return files;
-  }
 }
 
 async function openGround({ edge, dataDir, runDir, config, log }: MicrovmOptions): Promise<Ground> {
@@ -264,16 +265,10 @@ async function openGround({ edge, dataDir, runDir, config, log }: MicrovmOptions
   const volume = opened.use(await openVolume({ ...places, sizeMiB: config.machineVolumeSize }));
   if (volume.reason !== undefined) log(`disks of machines lie in a plain directory: ${volume.reason}`);
   const cgroups = opened.use(await openCgroups(`${edge}-vm`));
+  // Machines that an earlier process was making templates of.
+  await cgroups.killAgents();
   const kept = opened.move();
   return { runDirs, cgroups, volume, [Symbol.asyncDispose]: () => kept.disposeAsync() };
-}
-
-async function openFactory(options: MicrovmOptions, uid: number): Promise<Factory> {
-  const vmm = await openQemu();
-  const image = await guestImage(options.guestDir, options.binaries);
-  const dir = join(options.runDir, "machine-trial");
-  const accelerator = await chooseAccelerator(options.config.accelerator, { vmm, image, dir, uid }, options.log);
-  return { vmm, image, accelerator };
 }
 
 function machinesDir({ dataDir }: MicrovmOptions): string {

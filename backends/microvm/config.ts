@@ -1,4 +1,4 @@
-import { choice, mebibytes } from "#core/setting-kinds.ts";
+import { choice, mebibytes, path } from "#core/setting-kinds.ts";
 import type { SettingsOf } from "#core/settings.ts";
 
 /** What an operator may set of this backend. */
@@ -7,6 +7,10 @@ export const MICROVM_SETTINGS = {
     ["auto", "kvm", "tcg"],
     "auto",
     "What runs the processors of machines: KVM, TCG (software), or KVM where a guest really boots with it.",
+  ),
+  guestDir: path(
+    undefined,
+    "Where the kernel of machines and the templates that they start from are kept, and shared by nodes; default: in the data directory.",
   ),
   machineVolumeSize: mebibytes("64GiB", "Most bytes that the disks of all machines may take; taken as they are used."),
 };

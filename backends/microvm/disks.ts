@@ -35,7 +35,7 @@ export function planDisks(layers: readonly (readonly string[])[], upper: string)
 }
 
 /** So many places without files. */
-function emptyDisks(size: number): readonly MachineDisk[] {
+export function emptyDisks(size: number): readonly MachineDisk[] {
   return Array.from({ length: size }, (_, index) => ({
     serial: `disk${index}`,
     file: undefined,

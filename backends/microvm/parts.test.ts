@@ -57,9 +57,11 @@ describe("what a microVM cannot give is refused by name", () => {
 });
 
 describe("sizes of a machine", () => {
-  test("memory is the sandbox's and the guest's own, and even", () => {
-    assert.equal(machineMemoryMiB(spec({ memoryMiB: 128 })), 224);
-    assert.equal(machineMemoryMiB(spec({ memoryMiB: 128.5 })) % 2, 0);
+  test("memory is the sandbox's and the guest's own, in steps", () => {
+    assert.deepEqual(
+      [16, 32, 33, 128, 928, 929, 5_000].map((memoryMiB) => machineMemoryMiB(spec({ memoryMiB }))),
+      [128, 128, 256, 256, 1_024, 2_048, 5_120],
+    );
   });
 
   test("processors are the limit rounded up", () => {

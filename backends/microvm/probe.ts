@@ -3,16 +3,15 @@ import { join } from "node:path";
 import { SandboxError } from "#core/errors.ts";
 import { connectMachine } from "#guest/protocol/machine.ts";
 import type { GuestImage } from "#host/vmm/guest/image.ts";
-import { type Accelerator, MACHINE_PORTS, type Vmm } from "#host/vmm/vmm.ts";
+import { type Accelerator, MACHINE_PORTS, type MachinePlace, type Vmm } from "#host/vmm/vmm.ts";
 import type { MicrovmConfig } from "./config.ts";
 
 /** What a trial guest is made of. */
 export interface Trial {
   readonly vmm: Vmm;
   readonly image: GuestImage;
-  /** A directory for it, which is removed after. */
-  readonly dir: string;
-  readonly uid: number;
+  /** Its directory is removed after. */
+  readonly place: MachinePlace;
 }
 
 const DEVICE = "/dev/kvm";
@@ -42,18 +41,15 @@ export async function chooseAccelerator(
 }
 
 /** Why KVM does not do; `undefined` when a guest has answered. */
-async function tryKvm({ vmm, image, dir, uid }: Trial): Promise<string | undefined> {
+async function tryKvm({ vmm, image, place }: Trial): Promise<string | undefined> {
+  const { dir } = place;
   const signal = AbortSignal.timeout(TRIAL_LIMIT_MS);
   const memory = { sizeMiB: TRIAL_MEMORY_MIB };
   const parts = { accelerator: "kvm", processors: 1, memory, disks: [], devices: undefined } as const;
   rmSync(dir, { recursive: true, force: true });
   mkdirSync(dir, { recursive: true, mode: 0o700 });
   try {
-    const machine = await vmm.start(
-      { ...parts, kernel: image.kernel, initramfs: image.initramfs },
-      { dir, uid, cgroups: [] },
-      signal,
-    );
+    const machine = await vmm.start({ ...parts, kernel: image.kernel, initramfs: image.initramfs }, place, signal);
     try {
       await machine.run();
       (await connectMachine(join(dir, MACHINE_PORTS.control), signal)).close();

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { connect, type Socket } from "node:net";
-import { createInterface } from "node:readline";
+import { BoundedLines } from "#core/bounded-lines.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import { openLink } from "./connect.ts";
@@ -24,6 +24,8 @@ export class MachineFailure extends Error {
   }
 }
 
+/** The machine answers with less; more is not its. */
+const LONGEST_LINE_BYTES = 16 * 1024;
 const VERSION = "1";
 const NONCE_BYTES = 32;
 const SEED_BYTES = 64;
@@ -39,7 +41,8 @@ export class MachineControl {
     string,
     { verb: string; resolve: (text: string) => void; reject: (error: Error) => void }
   >();
-  readonly #onAgentClosed = new Set<() => void>();
+  /** The connection to the agent: the port takes one at a time. */
+  #agent: Socket | undefined;
   /** Tells answers to this connection from those to one before. */
   readonly #prefix = randomBytes(6).toString("hex");
   #last = 0;
@@ -47,7 +50,13 @@ export class MachineControl {
 
   constructor(socket: Socket) {
     this.#socket = socket;
-    createInterface({ input: socket }).on("line", (line) => this.#receive(line));
+    const lines = new BoundedLines(LONGEST_LINE_BYTES);
+    socket.on("data", (bytes) => {
+      const whole = lines.push(bytes);
+      if (whole === undefined) socket.destroy();
+      for (const line of whole ?? []) this.#receive(line);
+    });
+    // What a broken connection means shows in its end.
     socket.on("error", () => {});
     this.closed = new Promise((resolve) => {
       socket.once("close", () => {
@@ -98,9 +107,12 @@ export class MachineControl {
     return { pids, memoryBytes, peakBytes, oomKills, diskBytes };
   }
 
-  /** Reaches the agent through its port, a socket at `path`. Rejects as `connectUnix` does. */
+  /** Reaches the agent through its port, a socket at `path`, in place of an earlier connection. Rejects as `connectUnix` does. */
   async connectAgent(path: string, signal: AbortSignal): Promise<GuestLink> {
+    this.#agent?.destroy();
     const socket = await connectPort(path);
+    this.#agent?.destroy();
+    this.#agent = socket;
     try {
       const nonce = randomBytes(NONCE_BYTES);
       const synchronised = awaitNonce(socket, nonce, signal);
@@ -108,9 +120,6 @@ export class MachineControl {
       socket.write(nonce);
       await this.#ask("agent", nonce.toString("hex"));
       await synchronised;
-      const close = () => socket.destroy();
-      this.#onAgentClosed.add(close);
-      socket.once("close", () => this.#onAgentClosed.delete(close));
       const linking = openLink(socket, signal);
       // It was told to wait when the nonce had come.
       socket.resume();
@@ -123,7 +132,9 @@ export class MachineControl {
     }
   }
 
+  /** The link to the agent ends with it. */
   close(): void {
+    this.#agent?.destroy();
     this.#socket.destroy();
   }
 
@@ -141,7 +152,7 @@ export class MachineControl {
   #receive(line: string): void {
     const [id = "", status, ...words] = line.split(" ");
     if (id === "-" && status === "closed") {
-      for (const close of [...this.#onAgentClosed]) close();
+      this.#agent?.destroy();
       return;
     }
     const waiting = this.#waiting.get(id);

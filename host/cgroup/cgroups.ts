@@ -41,6 +41,8 @@ export interface Cgroups extends AsyncDisposable {
   readonly agentDirs: readonly string[];
   /** Processes that live there: agents, and the launcher that starts them. */
   agentPids(): readonly number[];
+  /** Ends every process that lives there; resolves when none is left. */
+  killAgents(): Promise<void>;
   /** Ends every process of a sandbox's cgroups; resolves when none is left. Safe twice, and for unknown ids. */
   kill(id: string): Promise<void>;
   /** Removes a sandbox's cgroups, which must have no live process. Safe twice, and for unknown ids. */
@@ -135,6 +137,10 @@ class NodeCgroups implements Cgroups {
   agentPids(): readonly number[] {
     const [dir] = this.agentDirs;
     return dir === undefined ? [] : processesOf(dir);
+  }
+
+  async killAgents(): Promise<void> {
+    await this.kill(AGENTS);
   }
 
   async kill(id: string): Promise<void> {

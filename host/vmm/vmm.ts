@@ -8,6 +8,8 @@
 export interface Vmm {
   /** With its version, since what one saves another may not take: `qemu 7.2.22`. */
   readonly name: string;
+  /** Names everything that must be equal in a machine for it to go on from the devices of another; files are not looked at. */
+  identity(spec: MachineSpec): string;
   /**
    * Starts the monitor and resolves when it takes orders; the guest waits for `run`. Rejects with `FailedPrecondition` when this host
    * cannot, and then nothing of the machine runs.

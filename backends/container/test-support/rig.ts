@@ -23,6 +23,7 @@ export const UNKNOWN_LAYER = `sha256:${"0".repeat(64)}` as LayerDigest;
 export class ContainerRig implements BackendRig {
   readonly root: string;
   readonly edge: EdgeId;
+  readonly atOnce = 32;
   readonly options: ContainerOptions;
   readonly #store: LayerStore;
   readonly #layers: readonly LayerDigest[];

@@ -19,7 +19,7 @@ import {
 } from "../vmm.ts";
 import { connectQmp, type Qmp } from "./qmp.ts";
 import { MONITOR_SOCKET, QEMU_LOG, spawnQemu } from "./spawn.ts";
-import { CONSOLE_RING, DEVICES_SET } from "./words.ts";
+import { CONSOLE_RING, DEVICES_SET, shapeWords } from "./words.ts";
 
 const PROGRAM = "qemu-system-x86_64";
 const SIGKILL = 9;
@@ -49,6 +49,10 @@ class Qemu implements Vmm {
   constructor(program: string, name: string) {
     this.#program = program;
     this.name = name;
+  }
+
+  identity(spec: MachineSpec): string {
+    return `${this.name} ${shapeWords(spec).join(" ")}`;
   }
 
   async start(spec: MachineSpec, place: MachinePlace, signal: AbortSignal): Promise<Machine> {

@@ -1,6 +1,6 @@
 import { EventEmitter } from "node:events";
 import { connect, type Socket } from "node:net";
-import { createInterface } from "node:readline";
+import { BoundedLines } from "#core/bounded-lines.ts";
 import { SandboxError } from "#core/errors.ts";
 
 /** A line that QEMU sends: an answer, an event, or its greeting. */
@@ -18,6 +18,9 @@ interface Waiting {
   readonly reject: (error: SandboxError) => void;
 }
 
+/** The longest are answers with the console's ring, of which any byte may take six. */
+const LONGEST_LINE_BYTES = 1024 * 1024;
+
 /** QEMU's monitor: orders out, answers and events in. One connection at a time. */
 export class Qmp {
   readonly events = new EventEmitter();
@@ -31,7 +34,13 @@ export class Qmp {
   /** `socket` is connected. */
   constructor(socket: Socket) {
     this.#socket = socket;
-    createInterface({ input: socket }).on("line", (line) => this.#receive(JSON.parse(line)));
+    const lines = new BoundedLines(LONGEST_LINE_BYTES);
+    socket.on("data", (bytes) => {
+      const whole = lines.push(bytes)?.map(parseLine);
+      // A guest may have taken QEMU over: what is no answer of it ends the talk.
+      if (whole === undefined || whole.includes(undefined)) socket.destroy();
+      for (const line of whole ?? []) if (line !== undefined) this.#receive(line);
+    });
     // What a broken connection means shows in its end.
     socket.on("error", () => {});
     this.closed = new Promise((resolve) => {
@@ -85,6 +94,17 @@ export async function connectQmp(path: string): Promise<Qmp> {
   const qmp = new Qmp(socket);
   await qmp.order("qmp_capabilities");
   return qmp;
+}
+
+/** `undefined` for what is no object of JSON. */
+function parseLine(text: string): Line | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? value : undefined;
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined;
+    throw error;
+  }
 }
 
 function gone(order: string): SandboxError {

@@ -64,6 +64,25 @@ export function qemuWords(spec: MachineSpec, parts: QemuParts): readonly string[
   ];
 }
 
+/** The words that say what a machine is, without those that say where its parts are. */
+export function shapeWords(spec: MachineSpec): readonly string[] {
+  const { accelerator, processors, memory, disks } = spec;
+  return qemuWords(
+    {
+      ...{
+        accelerator,
+        processors,
+        memory: { sizeMiB: memory.sizeMiB },
+        kernel: "",
+        initramfs: "",
+        devices: undefined,
+      },
+      disks: disks.map((disk) => ({ ...disk, file: undefined })),
+    },
+    { uid: 0, emptyDir: "", monitor: "", control: "", agent: "", devicesIn: undefined, devicesOut: 0 },
+  );
+}
+
 function memoryWords({ sizeMiB, file }: MachineMemory): string {
   if (file === undefined) return `memory-backend-ram,id=memory,size=${sizeMiB}M`;
   const share = file.access === "shared" ? "on" : "off";

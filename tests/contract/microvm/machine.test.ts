@@ -47,6 +47,21 @@ describe("a microVM", { timeout: 600_000 }, () => {
     assert.match(readFileSync(`/proc/${pid}/cgroup`, "utf8"), new RegExp(`-vm/${sandbox.id}\n`));
   });
 
+  test("clones share randomness, hostname, boot id: two of one template share none, and each has the time", async () => {
+    const said = await Promise.all(
+      ["first", "second"].map(async (hostname) => {
+        await using sandbox = await MICROVM.create(node, { hostname });
+        const line = "head -c 16 /dev/urandom | od -An -tx1; hostname; cat /proc/sys/kernel/random/boot_id";
+        const now = Number(await output(sandbox, "date +%s"));
+        assert.ok(Math.abs(now - Date.now() / 1_000) < 60, `the clock says ${now}`);
+        return (await output(sandbox, line)).split("\n");
+      }),
+    );
+    const [first = [], second = []] = said;
+    assert.deepEqual([first.length, second.length], [3, 3]);
+    for (const [at, value] of first.entries()) assert.notEqual(value, second[at]);
+  });
+
   test("what it cannot enforce is refused by name, and leaves nothing", async () => {
     await refused(MICROVM.create(node, { resources: { swapMiB: 64 } }), "FailedPrecondition");
     await refused(MICROVM.create(node, { resources: { memoryMiB: 8 } }), "InvalidArgument");

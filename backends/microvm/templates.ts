@@ -1,0 +1,160 @@
+import { createHash } from "node:crypto";
+import {
+  closeSync,
+  ftruncateSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+} from "node:fs";
+import { join } from "node:path";
+import { hasCode } from "#core/errors.ts";
+import { connectMachine } from "#guest/protocol/machine.ts";
+import { makeOwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
+import type { GuestImage } from "#host/vmm/guest/image.ts";
+import {
+  type Accelerator,
+  DEVICES_FILE,
+  MACHINE_PORTS,
+  type MachinePlace,
+  type MachineSpec,
+  type Vmm,
+} from "#host/vmm/vmm.ts";
+import { emptyDisks } from "./disks.ts";
+
+/** What machines of one template have in common. */
+export interface MachineShape {
+  readonly memoryMiB: number;
+  readonly processors: number;
+  /** Places for disks. */
+  readonly disks: number;
+}
+
+/** What a template is made with and where. */
+export interface TemplateParts {
+  readonly vmm: Vmm;
+  readonly image: GuestImage;
+  readonly accelerator: Accelerator;
+  /** Keeps templates; they outlive nodes. */
+  readonly dir: string;
+  /** Where machines run that become templates: their sockets need short paths. */
+  readonly place: MachinePlace;
+}
+
+const MIB = 1024 * 1024;
+const MEMORY_FILE = "memory";
+const PREFIX = "build-";
+/** A template takes some 100 MiB of disk: the memory that its guest has written. */
+const MOST_TEMPLATES = 16;
+/** A cold boot in software, on a machine that has much else to do. */
+const BOOT_LIMIT_MS = 120_000;
+
+/**
+ * Machines that were booted and saved before they were told anything: no layer, no name, no agent. Each is made when it is first asked for,
+ * once however many ask, and kept until others were used more lately. Another image, monitor or shape is another template.
+ */
+export class Templates {
+  readonly #parts: TemplateParts;
+  readonly #underWay = new Map<string, Promise<string>>();
+
+  /** Sweeps what a dead process left half made. */
+  static async open(parts: TemplateParts): Promise<Templates> {
+    mkdirSync(parts.dir, { recursive: true, mode: 0o700 });
+    await sweepOwnedTemps(parts.dir, PREFIX);
+    return new Templates(parts);
+  }
+
+  /** Use `open`. */
+  constructor(parts: TemplateParts) {
+    this.#parts = parts;
+  }
+
+  /** A machine of this shape, up to its disks: what it starts from is saved. */
+  async machine(shape: MachineShape): Promise<Omit<MachineSpec, "disks">> {
+    const cold = this.#coldSpec(shape);
+    const dir = await this.#once(cold);
+    // What was used last goes last.
+    utimesSync(dir, new Date(), new Date());
+    const memory = { sizeMiB: shape.memoryMiB, file: { path: join(dir, MEMORY_FILE), access: "private" as const } };
+    return { ...cold, memory, devices: join(dir, DEVICES_FILE) };
+  }
+
+  #coldSpec({ memoryMiB, processors, disks }: MachineShape): MachineSpec {
+    const { accelerator, image } = this.#parts;
+    const { kernel, initramfs } = image;
+    const memory = { sizeMiB: memoryMiB };
+    return { accelerator, processors, memory, kernel, initramfs, disks: emptyDisks(disks), devices: undefined };
+  }
+
+  #once(spec: MachineSpec): Promise<string> {
+    const { vmm, image, dir } = this.#parts;
+    const key = createHash("sha256").update(vmm.identity(spec)).update(image.digest).digest("hex").slice(0, 32);
+    const running = this.#underWay.get(key);
+    if (running !== undefined) return running;
+    const target = join(dir, key);
+    if (isThere(target)) return Promise.resolve(target);
+    const making = this.#make(spec, target).finally(() => this.#underWay.delete(key));
+    this.#underWay.set(key, making);
+    return making;
+  }
+
+  async #make(spec: MachineSpec, target: string): Promise<string> {
+    await using build = makeOwnedTemp(this.#parts.dir, PREFIX);
+    const path = join(build.path, MEMORY_FILE);
+    const fd = openSync(path, "wx", 0o600);
+    ftruncateSync(fd, spec.memory.sizeMiB * MIB);
+    closeSync(fd);
+    const place = { ...this.#parts.place, dir: join(this.#parts.place.dir, build.path.slice(-6)) };
+    mkdirSync(place.dir, { recursive: true, mode: 0o700 });
+    try {
+      await this.#bootAndSave({ ...spec, memory: { ...spec.memory, file: { path, access: "shared" } } }, place);
+      renameSync(join(place.dir, DEVICES_FILE), join(build.path, DEVICES_FILE));
+    } finally {
+      rmSync(place.dir, { recursive: true, force: true });
+    }
+    mkdirSync(`${build.path}/whole`);
+    for (const name of [MEMORY_FILE, DEVICES_FILE]) renameSync(join(build.path, name), join(build.path, "whole", name));
+    placeWhole(join(build.path, "whole"), target);
+    this.#evict();
+    return target;
+  }
+
+  async #bootAndSave(spec: MachineSpec, place: MachinePlace): Promise<void> {
+    const signal = AbortSignal.timeout(BOOT_LIMIT_MS);
+    const machine = await this.#parts.vmm.start(spec, place, signal);
+    try {
+      await machine.run();
+      (await connectMachine(join(place.dir, MACHINE_PORTS.control), signal)).close();
+      await machine.pause();
+      await machine.saveDevices();
+    } finally {
+      await machine.end();
+    }
+  }
+
+  /** Clones of a template that goes keep what they have mapped. */
+  #evict(): void {
+    const { dir } = this.#parts;
+    const templates = readdirSync(dir)
+      .filter((name) => !name.startsWith(PREFIX))
+      .map((name) => ({ path: join(dir, name), usedAtMs: statSync(join(dir, name)).mtimeMs }))
+      .sort((a, b) => b.usedAtMs - a.usedAtMs);
+    for (const { path } of templates.slice(MOST_TEMPLATES)) rmSync(path, { recursive: true, force: true });
+  }
+}
+
+function isThere(dir: string): boolean {
+  return statSync(dir, { throwIfNoEntry: false }) !== undefined;
+}
+
+/** Another node that keeps its templates here may have been faster. */
+function placeWhole(from: string, to: string): void {
+  try {
+    renameSync(from, to);
+  } catch (error) {
+    if (!hasCode(error, "EEXIST", "ENOTEMPTY")) throw error;
+  }
+}

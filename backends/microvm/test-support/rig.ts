@@ -1,0 +1,91 @@
+import { randomBytes } from "node:crypto";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Backend, Handle } from "#core/backend.ts";
+import type { BackendRig } from "#core/backend-suite.ts";
+import { newSandboxId, parseEdgeId } from "#core/ids.ts";
+import { DEFAULT_RESOURCES, type LayerDigest, type SandboxSpec } from "#core/sandbox.ts";
+import { isAlive } from "#host/vmm/qemu/qemu.ts";
+import { hostBusybox } from "#images/busybox.ts";
+import { openLayerMounts } from "#images/mounts.ts";
+import { openLayerStore } from "#images/store.ts";
+import { type MicrovmOptions, openMicrovmBackend } from "../backend.ts";
+import { processOf } from "../handle.ts";
+
+const BUILD = join(import.meta.dirname, "../../../.build");
+const UNKNOWN_LAYER = `sha256:${"0".repeat(64)}` as LayerDigest;
+
+/** A node's worth of directories with the host's busybox as the only image. Kernel and templates are kept for the next rig. */
+export async function microvmRig(): Promise<BackendRig> {
+  const root = mkdtempSync(join(tmpdir(), "dsec-vm-"));
+  const edge = parseEdgeId(`t${randomBytes(4).toString("hex")}`);
+  const store = await openLayerStore(join(root, "store"));
+  const { layers } = await hostBusybox(store);
+  const mounts = await openLayerMounts({ store, runDir: join(root, "run") });
+  const options: MicrovmOptions = {
+    edge,
+    dataDir: join(root, "data"),
+    runDir: join(root, "run"),
+    binaries: { cradle: join(BUILD, "dsec-cradle"), agent: join(BUILD, "dsec-agent"), shell: "/bin/bash-static" },
+    store,
+    mounts,
+    firstUid: 0x0800_0000,
+    config: { accelerator: "tcg", guestDir: join(BUILD, "guest"), machineVolumeSize: 1024 },
+    log: (line) => console.error(line),
+  };
+  const spec = (change: Partial<SandboxSpec> = {}): SandboxSpec => ({
+    id: newSandboxId(edge),
+    project: "test",
+    backend: "microvm",
+    layers,
+    config: { env: {}, user: undefined, workdir: undefined },
+    hostname: "sandbox",
+    env: {},
+    user: "root",
+    workdir: "/",
+    resources: { ...DEFAULT_RESOURCES, memoryMiB: 64, diskMiB: 16 },
+    rlimits: {},
+    lifetime: { idleTimeoutMs: undefined, maxLifetimeMs: undefined },
+    labels: {},
+    origin: { base: "host-busybox", workspace: undefined, toolkits: [] },
+    ...change,
+  });
+  let backend = openMicrovmBackend(options);
+  return {
+    get backend() {
+      return backend;
+    },
+    atOnce: 6,
+    async restart() {
+      await backend[Symbol.asyncDispose]();
+      backend = openMicrovmBackend(options);
+      return backend;
+    },
+    spec,
+    // No check of `create` looks at the store.
+    failingSpec: () => spec({ layers: [...layers, UNKNOWN_LAYER] }),
+    killAgent,
+    async [Symbol.asyncDispose]() {
+      await removeAll(backend);
+      await backend[Symbol.asyncDispose]();
+      mounts.unmountAll();
+      store[Symbol.dispose]();
+      rmSync(root, { recursive: true });
+    },
+  };
+}
+
+/** Ends the monitor: the agent goes with it. */
+async function killAgent(handle: Handle): Promise<void> {
+  const monitor = processOf(handle);
+  if (monitor === undefined) return;
+  process.kill(monitor.pid, "SIGKILL");
+  while (isAlive(monitor)) await delay(5);
+}
+
+async function removeAll(backend: Backend): Promise<void> {
+  const ids = new Set(Object.values(await backend.inventory()).flatMap((found) => [...found]));
+  for (const id of ids) await backend.destroy(id as SandboxSpec["id"]);
+}
