@@ -31,8 +31,10 @@ export function channelPaths(runDir: string) {
     hand: join(runDir, "lazy.hand"),
     /** What the process that serves printed when it failed. */
     log: join(runDir, "lazy.log"),
+    /** Only for root: below it the files of all images can be read. */
+    private: join(runDir, "lazy"),
     /** FUSE only: where the files appear. */
-    files: join(runDir, "lazy"),
+    files: join(runDir, "lazy", "files"),
   } as const;
 }
 
@@ -69,10 +71,10 @@ export function hasChannel(runDir: string): boolean {
 
 /** Removes what `openChannel` made, once nobody serves. */
 export function removeChannel(runDir: string): void {
-  const { record, hand, log, files } = channelPaths(runDir);
+  const { record, hand, log, files, private: directory } = channelPaths(runDir);
   while (mountAt(files) !== undefined) unmount(files, MNT.DETACH);
   for (const path of [record, `${record}.new`, hand, log]) rmSync(path, { force: true });
-  rmSync(files, { force: true, recursive: true });
+  rmSync(directory, { force: true, recursive: true });
 }
 
 /** Notes which process serves. */
@@ -88,8 +90,8 @@ export function writeRecord(runDir: string, mechanism: Mechanism, pid: number): 
 function newChannel(runDir: string, mechanism: Mechanism) {
   try {
     if (mechanism === "fanotify") return { mechanism, descriptor: openGroup() };
-    const { files } = channelPaths(runDir);
-    mkdirSync(files, { recursive: true, mode: 0o700 });
+    const { files, private: directory } = channelPaths(runDir);
+    for (const path of [directory, files]) mkdirSync(path, { recursive: true, mode: 0o700 });
     return { mechanism, descriptor: mountLazyFuse(files) };
   } catch (cause) {
     throw new SandboxError("FailedPrecondition", `this kernel serves no lazy files by ${mechanism}`, {

@@ -1,4 +1,4 @@
-import { closeSync, ftruncateSync, openSync } from "node:fs";
+import { closeSync, fstatSync, openSync, writeSync } from "node:fs";
 import { mapShared } from "#host/sys/shared-memory.ts";
 
 /** Requests of the kernel that one server has taken and not answered yet; the rest wait in the kernel. */
@@ -28,12 +28,7 @@ export class Hand {
 
   /** Opens the file, making it. */
   constructor(path: string) {
-    const fd = openSync(path, "a+", 0o600);
-    closeSync(fd);
-    const mapped = openSync(path, "r+");
-    ftruncateSync(mapped, SLOTS * SLOT_BYTES);
-    this.#memory = mapShared(mapped, SLOTS * SLOT_BYTES);
-    closeSync(mapped);
+    this.#memory = mapFile(path, SLOTS * SLOT_BYTES);
     this.#slots = Array.from({ length: SLOTS }, (_, index) => new MappedSlot(this.#memory, index));
   }
 
@@ -57,6 +52,18 @@ export class Hand {
   release(slot: Slot): void {
     slot.ino = 0;
     slot.payload.writeUInt32LE(0, 0);
+  }
+}
+
+/** Written out first: a page that the file system has no room for would end the process when it is touched. */
+function mapFile(path: string, bytes: number): Buffer {
+  closeSync(openSync(path, "a", 0o600));
+  const fd = openSync(path, "r+");
+  try {
+    if (fstatSync(fd).size !== bytes) writeSync(fd, Buffer.alloc(bytes), 0, bytes, 0);
+    return mapShared(fd, bytes);
+  } finally {
+    closeSync(fd);
   }
 }
 

@@ -5,6 +5,7 @@ import type { Mechanism } from "#host/lazy/requests.ts";
 import { takeWriteLease } from "#host/sys/lease.ts";
 import { type BlobDescriptor, descriptorText } from "../descriptor.ts";
 import { type BlobDigest, blobDigest, hexOf, isHexDigest } from "../digest.ts";
+import { typedStorageErrors } from "../durable.ts";
 import { CACHED_FILES, CachedBlob } from "./cached-blob.ts";
 
 /** What a cache may take. */
@@ -46,18 +47,11 @@ export class BlobCache {
     return this.#blobs;
   }
 
-  /** Adds an empty blob, or finds the one that is here. Calls for one blob must not overlap. */
+  /** Adds an empty blob, or finds the one that is here. Calls for one blob must not overlap. Rejects with `StorageFull`. */
   async add(digest: BlobDigest, descriptor: BlobDescriptor): Promise<CachedBlob> {
     const known = this.#blobs.get(digest);
     if (known !== undefined) return known;
-    const dir = this.#dir(digest);
-    const scratch = `${dir}.new`;
-    await rm(scratch, { recursive: true, force: true });
-    await mkdir(scratch, { mode: 0o700 });
-    await writeNew(join(scratch, CACHED_FILES.descriptor), { content: descriptorText(descriptor) });
-    await writeNew(join(scratch, CACHED_FILES.data), { sizeBytes: descriptor.sizeBytes });
-    await writeNew(join(scratch, CACHED_FILES.present), {});
-    await rename(scratch, dir);
+    await typedStorageErrors(() => this.#make(digest, descriptor));
     return this.load(digest);
   }
 
@@ -90,6 +84,17 @@ export class BlobCache {
   /** Notes on the disk what is there. One call at a time. */
   async flush(): Promise<void> {
     for (const blob of [...this.#blobs.values()]) await blob.flush();
+  }
+
+  async #make(digest: BlobDigest, descriptor: BlobDescriptor): Promise<void> {
+    const dir = this.#dir(digest);
+    const scratch = `${dir}.new`;
+    await rm(scratch, { recursive: true, force: true });
+    await mkdir(scratch, { mode: 0o700 });
+    await writeNew(join(scratch, CACHED_FILES.descriptor), { content: descriptorText(descriptor) });
+    await writeNew(join(scratch, CACHED_FILES.data), { sizeBytes: descriptor.sizeBytes });
+    await writeNew(join(scratch, CACHED_FILES.present), {});
+    await rename(scratch, dir);
   }
 
   /** Before pieces are written. Rejects with `StorageFull` when what is in use fills the cache. */

@@ -90,7 +90,7 @@ export class CachedBlob implements Fetchable {
     if (this.isComplete) this.#options.onComplete(this);
   }
 
-  /** Notes on the disk which pieces are there, after the pieces themselves. */
+  /** Notes on the disk which pieces are there, after the pieces themselves. A failure is made good by the next call that succeeds. */
   async flush(): Promise<void> {
     if (!this.#isDirty) return;
     this.#isDirty = false;
@@ -99,6 +99,9 @@ export class CachedBlob implements Fetchable {
     try {
       await dataToDisk(this.file.fd);
       writeSync(this.#presentFd, bits, 0, bits.length, 0);
+    } catch (error) {
+      this.#isDirty = true;
+      throw error;
     } finally {
       this.#writing -= 1;
     }

@@ -145,7 +145,7 @@ export class LazyBlobs {
 
   /** To be called every now and then, one call at a time: notes on the disk what came, and keeps traces of runs that are over. */
   async tick(): Promise<void> {
-    await this.#cache.flush();
+    await this.#cache.flush().catch((error: unknown) => this.#note(`the cache is not on the disk: ${String(error)}`));
     for (const [digest, watched] of this.#watched) {
       const touched = this.#cache.blobs.get(digest)?.file.touched;
       if (touched === undefined) continue;

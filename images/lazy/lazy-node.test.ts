@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync, renameSync, statSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
 import { MECHANISMS } from "#host/lazy/requests.ts";
+import { MNT, mount, unmount } from "#host/sys/mount.ts";
 import { processStartTicks } from "#host/sys/process.ts";
 import { PIECE_BYTES } from "../descriptor.ts";
 import { hexOf } from "../digest.ts";
@@ -107,6 +108,27 @@ for (const mechanism of MECHANISMS) {
       await assert.rejects(readPieces(path, 0, 8), /Input\/output error/);
       await rig.logged(/full of what sandboxes use/);
       assert.equal(await readPieces(path, 0, 1), piecesHash(data, 0, 1));
+    });
+
+    test("a full disk below the cache gives errors for misses, and the filler goes on", async (context) => {
+      // File systems in memory have no events before data is read.
+      if (mechanism === "fanotify") return context.skip("a small file system for a test has no fanotify events");
+      await using rig = new LazyRig(mechanism);
+      const { digest, data } = await rig.blob("seven", 12);
+      mkdirSync(rig.cacheDir);
+      mount("tmpfs", rig.cacheDir, "tmpfs", 0, "size=1m");
+      try {
+        const node = await rig.open();
+        const [path = ""] = await node.acquire([digest]);
+        assert.equal(await readPieces(path, 0, 1), piecesHash(data, 0, 1));
+        const { pid } = node;
+        await assert.rejects(readPieces(path, 0, 12), /Input\/output error/);
+        await rig.logged(/no room|full/);
+        assert.equal(await readPieces(path, 0, 1), piecesHash(data, 0, 1));
+        assert.equal(node.pid, pid);
+      } finally {
+        unmount(rig.cacheDir, MNT.DETACH);
+      }
     });
 
     test("what a run touched is kept with the blob, and the next cold start fetches it unasked", async () => {
