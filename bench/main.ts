@@ -19,6 +19,7 @@ const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
   command: async () => (await import("./command.ts")).measureCommand,
   files: async () => (await import("./files.ts")).measureFiles,
   idle: async () => (await import("./idle.ts")).measureIdle,
+  layers: async () => (await import("./layers.ts")).measureLayers,
   stream: async () => (await import("./stream.ts")).measureStream,
 };
 
