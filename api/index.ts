@@ -63,7 +63,7 @@ export { LayerList, LayerView } from "./layers.ts";
 export { NodeList, NodeView, ResourceCountView, ResourceList, StoreReply, StoreView } from "./nodes.ts";
 export type { Operation } from "./operation.ts";
 export { type BodyOf, OPERATIONS, type OperationName, type QueryOf } from "./operations.ts";
-export { PackRequest, PackView } from "./packing.ts";
+export { ForkRequest, ForkView, PackRequest, PackView } from "./packing.ts";
 export { ListenerList, ListenerView, PortTicket, PortTicketRequest, PortWaitQuery, PortWaitReply } from "./ports.ts";
 export { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
 export { OpenSession, RunLine, SessionList, SessionView } from "./sessions.ts";

@@ -31,7 +31,7 @@ import { Health, WhoAmI } from "./identity.ts";
 import { LayerList } from "./layers.ts";
 import { NodeList, ResourceList, StoreReply } from "./nodes.ts";
 import { BASE, type Operation } from "./operation.ts";
-import { PackRequest, PackView } from "./packing.ts";
+import { ForkRequest, ForkView, PackRequest, PackView } from "./packing.ts";
 import { ListenerList, PortTicket, PortTicketRequest, PortWaitQuery, PortWaitReply } from "./ports.ts";
 import { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
 import { ExportEvent, ExportQuery, ExportToRequest, ImportFromRequest } from "./sources.ts";
@@ -94,6 +94,17 @@ export const OPERATIONS = {
     body: PackRequest,
     status: 201,
     reply: PackView,
+    idempotencyKey: true,
+  },
+  forkSandbox: {
+    ...BASE,
+    method: "POST",
+    path: `${SANDBOX}/fork`,
+    summary:
+      "Make sandboxes that begin with what it has written at one instant; answers when each is ready or has failed.",
+    body: ForkRequest,
+    status: 201,
+    reply: ForkView,
     idempotencyKey: true,
   },
   createMany: {

@@ -1,7 +1,9 @@
 import { type Static, Type } from "typebox";
 import { SCRUB_RULES } from "#core/packing.ts";
 import { ArtifactName, ArtifactView } from "./artifacts.ts";
-import { closed, described, oneOf } from "./values.ts";
+import { ErrorBody } from "./errors.ts";
+import { SandboxView } from "./sandboxes.ts";
+import { closed, described, Labels, oneOf } from "./values.ts";
 
 /** What to make of a sandbox's changes. */
 export const PackRequest = closed({
@@ -37,3 +39,22 @@ export const PackView = closed({
   }),
 });
 export type PackView = Static<typeof PackView>;
+
+/** How many sandboxes to make of one. With an Idempotency-Key a repeat finds those that are there. */
+export const ForkRequest = closed({
+  count: Type.Integer({ minimum: 1, maximum: 256 }),
+  labels: Type.Optional(described(Labels, "Beside those of the sandbox.")),
+});
+export type ForkRequest = Static<typeof ForkRequest>;
+
+/** What came of each, by its index from 0 on. */
+export const ForkView = closed({
+  frozenMs: described(Type.Number(), "How long the processes of the sandbox were held still, once for all."),
+  forks: Type.Array(
+    Type.Union([
+      closed({ index: Type.Integer(), sandbox: SandboxView }),
+      closed({ index: Type.Integer(), error: ErrorBody.properties.error }),
+    ]),
+  ),
+});
+export type ForkView = Static<typeof ForkView>;

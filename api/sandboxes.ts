@@ -69,6 +69,7 @@ export const SandboxView = closed({
   readyAtMs: Type.Optional(Type.Number()),
   lastActivityAtMs: Type.Number(),
   runningCommands: Type.Integer(),
+  parent: Type.Optional(Type.String({ description: "The sandbox that it was forked from, which may be gone." })),
   base: Type.String(),
   workspace: Type.Optional(Type.String()),
   toolkits: Type.Array(Type.String()),

@@ -47,6 +47,8 @@ export interface Backend extends AsyncDisposable {
 export interface Place {
   /** Index of the sandbox's own range of user ids; unique among live sandboxes. */
   readonly slot: number;
+  /** What another sandbox wrote was copied for it: it begins with that, by `Packing.copy`. */
+  readonly copied?: boolean;
 }
 
 /** How a backend finds a sandbox again. The edge stores it and hands it back, unread. */

@@ -25,6 +25,11 @@ export function newSandboxId(edge: EdgeId): SandboxId {
   return `s${edge}-${randomLabel(16)}` as SandboxId;
 }
 
+/** The id, of a sandbox that `edge` owns, that always stands for the same 16 bytes or more. */
+export function sandboxIdOf(edge: EdgeId, bytes: Uint8Array): SandboxId {
+  return `s${edge}-${label(bytes.subarray(0, 16))}` as SandboxId;
+}
+
 /** A new id, with 60 random bits. */
 export function newCommandId(): CommandId {
   return `c${randomLabel(12)}` as CommandId;
@@ -56,9 +61,11 @@ export function edgeOf(id: SandboxId): EdgeId {
 }
 
 /** Base 32 without padding: 5 random bits a character. */
-function randomLabel(length: number): string {
+function label(bytes: Uint8Array): string {
   const alphabet = "abcdefghijklmnopqrstuvwxyz234567";
-  let label = "";
-  for (const byte of randomBytes(length)) label += alphabet[byte & 31];
-  return label;
+  return Array.from(bytes, (byte) => alphabet[byte & 31]).join("");
+}
+
+function randomLabel(length: number): string {
+  return label(randomBytes(length));
 }

@@ -10,10 +10,10 @@ export const STATES = ["creating", "ready", "failed", "destroying", "destroyed"]
 export type SandboxState = (typeof STATES)[number];
 
 /**
- * What callers may ask of a sandbox. `use` is every command; `files` is file access; `pack` makes an artifact of what it wrote;
- * `extend` moves its time limits.
+ * What callers may ask of a sandbox. `use` is every command; `files` is file access; `pack` makes an artifact of what it wrote,
+ * `fork` more sandboxes; `extend` moves its time limits.
  */
-const VERBS = ["use", "files", "pack", "extend", "destroy"] as const;
+const VERBS = ["use", "files", "pack", "fork", "extend", "destroy"] as const;
 export type Verb = (typeof VERBS)[number];
 
 /** `ignore`: already there or on the way, answer success. `deny`: answer FailedPrecondition. */
@@ -25,6 +25,7 @@ export const RULES: Readonly<Record<Verb, Readonly<Record<SandboxState, Verdict>
   use:     { creating: "deny",   ready: "accept", failed: "deny",   destroying: "deny",   destroyed: "deny"   },
   files:   { creating: "deny",   ready: "accept", failed: "deny",   destroying: "deny",   destroyed: "deny"   },
   pack:    { creating: "deny",   ready: "accept", failed: "accept", destroying: "deny",   destroyed: "deny"   },
+  fork:    { creating: "deny",   ready: "accept", failed: "accept", destroying: "deny",   destroyed: "deny"   },
   extend:  { creating: "accept", ready: "accept", failed: "accept", destroying: "deny",   destroyed: "deny"   },
   destroy: { creating: "accept", ready: "accept", failed: "accept", destroying: "ignore", destroyed: "ignore" },
 };

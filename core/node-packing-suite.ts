@@ -2,10 +2,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { SandboxId } from "#core/ids.ts";
 import type { Node } from "#core/node.ts";
+import type { SandboxSpec } from "#core/sandbox.ts";
+
+const soon = () => AbortSignal.timeout(30_000);
+const FILE = { mode: 0o644, parents: false, user: undefined };
 
 /** The promises of `Node` about packing. `ready` makes a sandbox that has written nothing yet, on a node that is made for the test. */
 export function packingOfNode(ready: () => Promise<{ readonly node: Node; readonly id: SandboxId }>): void {
-  const soon = () => AbortSignal.timeout(30_000);
   const options = { exclude: [], keep: [], consistent: true };
 
   test("a pack has the sandbox's layers and one more, and the sandbox goes on", async () => {
@@ -13,8 +16,7 @@ export function packingOfNode(ready: () => Promise<{ readonly node: Node; readon
     const { layers } = (await node.inspect(id, soon())).spec;
     const before = await node.packDiff(id, options, soon());
     assert.deepEqual(before.layers, [...layers, before.layer]);
-    const write = { path: Buffer.from("/packed"), mode: 0o644, parents: false, user: undefined };
-    await node.writeFile(id, write, once("some bytes"), soon());
+    await node.writeFile(id, { ...FILE, path: Buffer.from("/packed") }, once("some bytes"), soon());
     const after = await node.packDiff(id, options, soon());
     assert.deepEqual([after.entries, after.dataBytes], [before.entries + 1, before.dataBytes + 10]);
     assert.notEqual(after.layer, before.layer);
@@ -36,6 +38,44 @@ export function packingOfNode(ready: () => Promise<{ readonly node: Node; readon
     await assert.rejects(node.packDiff(id, options, AbortSignal.abort()));
     await node.destroy(id, soon());
     await assert.rejects(node.packDiff(id, options, soon()), { kind: "NotFound" });
+  });
+}
+
+/** The promises of `Node` about forks. `rig` has the node and makes specs of sandboxes that it takes. */
+export function forksOfNode(rig: () => { readonly node: Node; spec(): SandboxSpec }): void {
+  test("forks have what the sandbox wrote, its spec but for id and labels, and its name as parent; repeats find them", async () => {
+    const { node } = rig();
+    const parent = rig().spec();
+    await node.create(parent, soon());
+    await node.writeFile(parent.id, { ...FILE, path: Buffer.from("/forked") }, once("some bytes"), soon());
+    const children = [1, 2].map((n) => ({ id: rig().spec().id, labels: { n: String(n) } }));
+    const { outcomes } = await node.fork(parent.id, children, soon());
+    assert.deepEqual(outcomes, [{}, {}]);
+    for (const { id, labels } of children) {
+      const { spec, state } = await node.inspect(id, soon());
+      assert.deepEqual([state, spec.parent, spec.labels], ["ready", parent.id, { ...parent.labels, ...labels }]);
+      assert.equal(JSON.stringify([spec.layers, spec.resources]), JSON.stringify([parent.layers, parent.resources]));
+      assert.equal((await node.stat(id, { path: Buffer.from("/forked"), user: undefined }, soon())).size, 10);
+    }
+    assert.deepEqual((await node.fork(parent.id, children, soon())).outcomes, [{}, {}]);
+    assert.equal((await node.list({}, soon())).length, 3);
+  });
+
+  test("bad children, and a sandbox that is not there, are refused; one that exists as another is told apart", async () => {
+    const { node } = rig();
+    const [parent, other] = [rig().spec(), rig().spec()];
+    await node.create(parent, soon());
+    await node.create(other, soon());
+    const child = { id: rig().spec().id, labels: {} };
+    for (const children of [[], [child, child], Array.from({ length: 257 }, () => child)]) {
+      await assert.rejects(node.fork(parent.id, children, soon()), { kind: "InvalidArgument" });
+    }
+    const { outcomes } = await node.fork(parent.id, [{ id: other.id, labels: {} }], soon());
+    assert.deepEqual(
+      outcomes.map(({ error }) => error?.kind),
+      ["AlreadyExists"],
+    );
+    await assert.rejects(node.fork(child.id, [child], soon()), { kind: "NotFound" });
   });
 }
 

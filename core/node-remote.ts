@@ -42,7 +42,7 @@ import {
   type NodeMethod,
   type StdinArguments,
 } from "#core/node-wire.ts";
-import type { PackedDiff, PackOptions } from "#core/packing.ts";
+import type { ForkChild, Forked, PackedDiff, PackOptions } from "#core/packing.ts";
 import type { PortPiece } from "#core/ports.ts";
 import type { Payload } from "#core/rpc/frames.ts";
 import { type RpcOptions, RpcPeer } from "#core/rpc/peer.ts";
@@ -224,6 +224,10 @@ export class RemoteNode implements Node, Disposable {
 
   packDiff(id: SandboxId, options: PackOptions, signal: AbortSignal): Promise<PackedDiff> {
     return this.#call("packDiff", [id, options], signal);
+  }
+
+  fork(id: SandboxId, children: readonly ForkChild[], signal: AbortSignal): Promise<Forked> {
+    return this.#call("fork", [id, children], signal);
   }
 
   invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, test } from "node:test";
 import type { FileDigest } from "#core/files.ts";
 import { newCommandId, type SandboxId } from "#core/ids.ts";
 import type { CommandPage, CommandResult, Node, OutputRead } from "#core/node.ts";
-import { packingOfNode } from "#core/node-packing-suite.ts";
+import { forksOfNode, packingOfNode } from "#core/node-packing-suite.ts";
 import { portsOfNode } from "#core/node-ports-suite.ts";
 import type { CommandSpec, FileInfo, OutputStream, SandboxSpec } from "#core/sandbox.ts";
 
@@ -38,6 +38,7 @@ export function nodeContract(name: string, make: () => Promise<NodeRig>): void {
     streams(ready);
     files(ready);
     packingOfNode(ready);
+    forksOfNode(() => rig);
     portsOfNode(async () => {
       const { node, id } = await ready();
       await rig.serveEcho(id);

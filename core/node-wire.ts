@@ -46,6 +46,7 @@ export const NODE_METHODS = {
   watchFiles: "download",
   invoke: "duplex",
   packDiff: "call",
+  fork: "call",
   resources: "call",
 } as const satisfies Record<keyof Node, "call" | "upload" | "download" | "duplex">;
 

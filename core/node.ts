@@ -2,7 +2,7 @@ import type { ResourceClass } from "#core/backend.ts";
 import type { NodeFiles } from "#core/files.ts";
 import type { FunctionCall, FunctionLoad, FunctionResult } from "#core/functions.ts";
 import type { CommandId, EdgeId, SandboxId } from "#core/ids.ts";
-import type { PackedDiff, PackOptions } from "#core/packing.ts";
+import type { ForkChild, Forked, PackedDiff, PackOptions } from "#core/packing.ts";
 import type { NodePorts } from "#core/ports.ts";
 import type {
   BackendKind,
@@ -81,6 +81,11 @@ export interface Node extends NodeFiles, NodePorts {
 
   /** Makes a layer of what a sandbox has written, over its own; it need not be ready, its files must be there. */
   packDiff(id: SandboxId, options: PackOptions, signal: AbortSignal): Promise<PackedDiff>;
+  /**
+   * Makes sandboxes that begin with what this one has written at one instant, and resolves when each is ready or has failed: one that
+   * fails concerns no other. Processes do not come along. Children whose ids exist already, as children of this one, are joined.
+   */
+  fork(id: SandboxId, children: readonly ForkChild[], signal: AbortSignal): Promise<Forked>;
 
   /**
    * Carries out one call of a function, and resolves with what became of it, whatever its code does. `Overloaded` when too many wait here,

@@ -1,3 +1,5 @@
+import type { WireError } from "#core/errors.ts";
+import type { SandboxId } from "#core/ids.ts";
 import type { ImageConfig, LayerDigest, SandboxSpec } from "#core/sandbox.ts";
 
 /** What is left out of a snapshot unless it is kept by name; `images/pack/scrub.ts` has the paths. */
@@ -42,6 +44,18 @@ export interface PackedDiff {
   readonly skipped: Skipped;
 }
 
+/** A sandbox to be made of another one: it has everything of that but the id and these labels beside its own. */
+export interface ForkChild {
+  readonly id: SandboxId;
+  readonly labels: Readonly<Record<string, string>>;
+}
+
+/** What came of a fork: for each child, in the order asked for, nothing when it is ready, or why there is none. */
+export interface Forked {
+  readonly frozenMs: number;
+  readonly outcomes: readonly { readonly error?: WireError }[];
+}
+
 /**
  * What a backend may be able to do with what its sandboxes write. Calls may overlap with any other call, of the same sandbox too:
  * one that is destroyed meanwhile lets them fail.
@@ -52,4 +66,11 @@ export interface Packing {
    * has nothing, `Unavailable` when it does not hold still, `TooLarge`, `StorageFull`; then nothing of it is left.
    */
   pack(spec: SandboxSpec, options: PackOptions, signal: AbortSignal): Promise<PackedDiff>;
+  /** Whether `copy` works here: else a fork is made of a pack. */
+  readonly copies: boolean;
+  /**
+   * Copies what a sandbox has written, all at one instant, for sandboxes that are created with a place that says so. Shares the data.
+   * Resolves with how long it was held still. When it rejects, no copy is left.
+   */
+  copy(spec: SandboxSpec, to: readonly SandboxId[], signal: AbortSignal): Promise<{ readonly frozenMs: number }>;
 }

@@ -71,6 +71,8 @@ export interface SandboxSpec {
   readonly labels: Readonly<Record<string, string>>;
   /** Its agent makes cells, in which functions run; nothing of it can be written to then. No user can ask for it. */
   readonly cells?: boolean | undefined;
+  /** The sandbox that it was forked from, which may be gone. */
+  readonly parent?: SandboxId | undefined;
   /** What the user asked for (`debian:latest`, …), for people to read. */
   readonly origin: {
     readonly base: string;

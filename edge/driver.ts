@@ -118,9 +118,9 @@ export class SandboxDriver {
     };
   }
 
-  /** Begins the bring-up. Its outcome is what `ready` tells. */
-  create(): void {
-    void this.#queue.run("verb", () => this.#bringUp());
+  /** Begins the bring-up. Its outcome is what `ready` tells. `copied`: settles when what it begins with is copied. */
+  create(copied?: Promise<unknown>): void {
+    void this.#queue.run("verb", () => this.#bringUp(copied));
   }
 
   /** Resolves when the sandbox is ready; rejects with what stopped its creation. When all who waited leave, it is removed. */
@@ -212,9 +212,9 @@ export class SandboxDriver {
     await this.#queue.run("verb", () => Promise.resolve());
   }
 
-  async #bringUp(): Promise<void> {
+  async #bringUp(copied?: Promise<unknown>): Promise<void> {
     try {
-      const handle = await this.#make();
+      const handle = await this.#make(copied);
       this.#row = { ...this.#row, handle, readyAtMs: this.#parts.clock.now() };
       this.#change("ready");
       this.touch();
@@ -234,7 +234,7 @@ export class SandboxDriver {
   }
 
   /** Everything between the intent and the answer of the agent, within the time for creating. */
-  async #make(): Promise<Handle> {
+  async #make(copied?: Promise<unknown>): Promise<Handle> {
     const { clock, config, rows } = this.#parts;
     const deadline = new AbortController();
     const leave = () => deadline.abort(this.#leaving.signal.reason);
@@ -244,7 +244,10 @@ export class SandboxDriver {
       this.#leaving.signal.throwIfAborted();
       await this.#backend.check(this.spec);
       rows.insert(this.#row);
-      const handle = await this.#backend.create(this.spec, { slot: this.slot }, deadline.signal);
+      // Not given up while that is under way: what is copied after a removal nobody would remove.
+      await copied;
+      const place = { slot: this.slot, copied: copied !== undefined };
+      const handle = await this.#backend.create(this.spec, place, deadline.signal);
       deadline.signal.throwIfAborted();
       this.#use(await this.#backend.connect(handle, deadline.signal));
       deadline.signal.throwIfAborted();

@@ -5,7 +5,7 @@ import type { FunctionCall, FunctionHost, FunctionResult, Functions } from "#cor
 import type { SandboxId } from "#core/ids.ts";
 import type { Node, NodeInfo, ResourceCount, SandboxFilter, UsageRead } from "#core/node.ts";
 import { canonical } from "#core/pack.ts";
-import type { PackedDiff, PackOptions } from "#core/packing.ts";
+import type { ForkChild, Forked, PackedDiff, PackOptions } from "#core/packing.ts";
 import type { BackendKind, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 import { abortable } from "#edge/abort.ts";
@@ -13,6 +13,7 @@ import { Admission, overcommitted } from "#edge/admission.ts";
 import type { CommandCall } from "#edge/command-calls.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
 import { type DriverParts, SandboxDriver } from "#edge/driver.ts";
+import { forkSandbox } from "#edge/fork.ts";
 import { leaseFor } from "#edge/function-lease.ts";
 import { GuestCalls } from "#edge/guest-calls.ts";
 import { Journal } from "#edge/journal.ts";
@@ -171,6 +172,19 @@ export class Edge extends GuestCalls implements Node {
     return packDiff(this.calling(id, signal), options);
   }
 
+  async fork(id: SandboxId, children: readonly ForkChild[], signal: AbortSignal): Promise<Forked> {
+    const call = this.calling(id, signal);
+    try {
+      return await forkSandbox(call, children, {
+        edge: this.#options.config.edge,
+        known: (child) => this.#drivers.get(child),
+        begin: (spec, copied) => this.#beginOrMakeRoom(spec, signal, copied),
+      });
+    } finally {
+      this.#lookAhead();
+    }
+  }
+
   async invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {
     this.#enter(signal);
     if (this.#functions === undefined) throw new SandboxError("FailedPrecondition", "this node runs no functions");
@@ -234,19 +248,19 @@ export class Edge extends GuestCalls implements Node {
   }
 
   /** What functions hold without need is the sandbox's. */
-  async #beginOrMakeRoom(spec: SandboxSpec, signal: AbortSignal): Promise<SandboxDriver> {
+  async #beginOrMakeRoom(spec: SandboxSpec, signal: AbortSignal, copied?: Promise<unknown>): Promise<SandboxDriver> {
     try {
-      return this.#begin(spec);
+      return this.#begin(spec, copied);
     } catch (error) {
       const isFull = error instanceof SandboxError && error.kind === "NodeFull";
       if (!isFull || this.#functions === undefined || this.#functions.containers.size === 0) throw error;
       await this.#functions.shrink();
       this.#enter(signal);
-      return this.#begin(spec);
+      return this.#begin(spec, copied);
     }
   }
 
-  #begin(spec: SandboxSpec): SandboxDriver {
+  #begin(spec: SandboxSpec, copied?: Promise<unknown>): SandboxDriver {
     const backend = this.#backends.get(spec.backend);
     if (backend === undefined) {
       throw new SandboxError("FailedPrecondition", `this node has no ${spec.backend} backend`, {
@@ -257,7 +271,7 @@ export class Edge extends GuestCalls implements Node {
     const row = newSandboxRow(spec, slot, this.#options.clock.now());
     const driver = new SandboxDriver(this.#parts, backend, row);
     this.#drivers.set(spec.id, driver);
-    driver.create();
+    driver.create(copied);
     return driver;
   }
 

@@ -36,6 +36,7 @@ type OwnCalls =
   | "destroy"
   | "usage"
   | "packDiff"
+  | "fork"
   | "invoke"
   | "resources";
 

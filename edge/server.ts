@@ -92,6 +92,7 @@ const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
   invoke: (node, args, { signal, upload }) =>
     encodeBulk(takeBulk<FunctionCall>(args[0], decodeBytes(upload)).then((call) => node.invoke(call, signal))),
   packDiff: (node, args, { signal }) => value(node.packDiff(sandbox(args), fields(args[1]), signal)),
+  fork: (node, args, { signal }) => value(node.fork(sandbox(args), fields(args[1]), signal)),
   resources: (node, _, { signal }) => value(node.resources(signal)),
 };
 

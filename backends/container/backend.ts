@@ -265,7 +265,7 @@ class ContainerBackend implements Backend {
     const blank = await blanks.take(place.slot);
     try {
       const given = processorList(processors.assign(spec.id, cpus));
-      const upper = this.#upper(spec, blank);
+      const upper = await this.#upper(spec, place, blank);
       const { pid } = await launcher.create(this.#request(spec, place, { layers, upper, processors: given }), signal);
       return { ...this.#identify(spec.id, pid, blank), cpus, processors: given, createdTicks: bootTicks() };
     } catch (error) {
@@ -275,8 +275,12 @@ class ContainerBackend implements Backend {
     }
   }
 
-  #upper(spec: SandboxSpec, blank: Blank | undefined): Upper {
+  async #upper(spec: SandboxSpec, place: Place, blank: Blank | undefined): Promise<Upper> {
     const { volume } = this.#parts;
+    if (place.copied === true) {
+      if (blank !== undefined) await volume.removeUpper(blank.upper);
+      return volume.openUpper(spec.id);
+    }
     const limitBytes = diskLimitBytes(spec);
     if (blank !== undefined) return volume.renameUpper(blank.upper, spec.id, limitBytes);
     return volume.createUpper(spec.id, limitBytes);

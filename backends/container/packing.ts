@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises";
 import type { SandboxId } from "#core/ids.ts";
 import type { PackedDiff, Packing, PackOptions } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
@@ -5,6 +6,7 @@ import type { Cgroups } from "#host/cgroup/cgroups.ts";
 import type { UpperReading, Volume } from "#host/volume/volume.ts";
 import { checkPatterns, type PackedUpper, packUpper } from "#images/pack/pack.ts";
 import type { LayerStore } from "#images/store.ts";
+import { diskLimitBytes } from "./check.ts";
 
 /** What packing needs of a node. */
 export interface PackingParts {
@@ -41,6 +43,31 @@ export class ContainerPacking implements Packing {
     }
     const { result, frozenMs } = await this.#atOneInstant(still, async () => volume.readUpper(spec.id));
     return diffOf(spec, await layerOf(result), frozenMs, store);
+  }
+
+  get copies(): boolean {
+    return this.#parts.volume.copies;
+  }
+
+  async copy(spec: SandboxSpec, to: readonly SandboxId[], signal: AbortSignal): Promise<{ readonly frozenMs: number }> {
+    const { volume } = this.#parts;
+    const still = { id: spec.id, consistent: true, signal };
+    const { result, frozenMs } = await this.#atOneInstant(still, async () => volume.readUpper(spec.id));
+    await using reading = result;
+    const made: SandboxId[] = [];
+    try {
+      for (const id of to) {
+        signal.throwIfAborted();
+        reading.copyTo(id, diskLimitBytes(spec));
+        made.push(id);
+        // Each waits for the disk: others shall have their turn in between.
+        await setImmediate();
+      }
+      return { frozenMs };
+    } catch (error) {
+      for (const id of made) await volume.removeUpper(id);
+      throw error;
+    }
   }
 
   /** Runs `action` while nothing in the sandbox runs. */

@@ -35,7 +35,11 @@ class FakeBackend implements Backend {
     this.#host = host;
     this.#config = config;
     this.#generation = host.takeOver();
-    this.packing = { pack: (spec, options, signal) => this.#pack(spec, options, signal) };
+    this.packing = {
+      copies: true,
+      pack: (spec, options, signal) => this.#pack(spec, options, signal),
+      copy: (spec, to, signal) => this.#copy(spec, to, signal),
+    };
   }
 
   expect(): void {}
@@ -48,7 +52,9 @@ class FakeBackend implements Backend {
     const before = this.#host.sandboxes.get(spec.id);
     if (before?.alive) return handleOf(spec.id, before.bootId);
     await this.#interruptible(this.#moment("create", spec.id), signal);
-    const sandbox = new FakeSandbox(spec, place.slot);
+    const files = place.copied === true ? this.#host.copies.get(spec.id) : undefined;
+    this.#host.copies.delete(spec.id);
+    const sandbox = new FakeSandbox(spec, place.slot, files);
     this.#host.sandboxes.set(spec.id, sandbox);
     try {
       await this.#interruptible(this.#moment("created", spec.id), signal);
@@ -108,6 +114,16 @@ class FakeBackend implements Backend {
     const sandbox = this.#host.sandboxes.get(spec.id);
     if (sandbox === undefined) throw new SandboxError("NotFound", `${spec.id} has no files`);
     return packFake(sandbox, options);
+  }
+
+  async #copy(
+    spec: SandboxSpec,
+    to: readonly SandboxId[],
+    signal: AbortSignal,
+  ): Promise<{ readonly frozenMs: number }> {
+    await this.#interruptible(this.#moment("copy", spec.id), signal);
+    for (const id of to) this.#host.copies.set(id, this.#host.get(spec.id).files.copy());
+    return { frozenMs: 0 };
   }
 
   #remove(id: SandboxId): void {

@@ -3,7 +3,17 @@ import type { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
 
 /** Moments of a fake backend at which a script may act. */
-export type FakeMoment = "check" | "create" | "created" | "connect" | "recover" | "kill" | "destroy" | "usage" | "pack";
+export type FakeMoment =
+  | "check"
+  | "create"
+  | "created"
+  | "connect"
+  | "recover"
+  | "kill"
+  | "destroy"
+  | "usage"
+  | "pack"
+  | "copy";
 
 /** Runs before each moment (`created`: after a create has made the sandbox). What it throws is what the call rejects with. */
 export type FakeScript = (moment: FakeMoment, id: SandboxId) => void | Promise<void>;

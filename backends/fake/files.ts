@@ -24,6 +24,12 @@ export class FakeFiles {
     ["/forbidden", { mode: 0o700, bytes: undefined }],
   ]);
 
+  copy(): FakeFiles {
+    const copy = new FakeFiles();
+    for (const [path, file] of this.#files) copy.#files.set(path, file);
+    return copy;
+  }
+
   /** Every path but the root, in order. */
   paths(): readonly string[] {
     return [...this.#files.keys()].filter((path) => path !== "/").sort();

@@ -11,15 +11,16 @@ export class FakeSandbox {
   readonly spec: SandboxSpec;
   readonly slot: number;
   readonly bootId = randomUUID();
-  readonly files = new FakeFiles();
+  readonly files: FakeFiles;
   readonly tasks = new Map<number, FakeTask>();
   readonly links = new Set<FakeLink>();
   oomKills = 0;
   alive = true;
   #lastPid = 1;
 
-  constructor(spec: SandboxSpec, slot: number) {
+  constructor(spec: SandboxSpec, slot: number, files = new FakeFiles()) {
     this.spec = spec;
+    this.files = files;
     this.slot = slot;
   }
 
@@ -45,6 +46,8 @@ export class FakeSandbox {
 /** A node in memory. It outlives the backends that are opened on it, as a machine does. */
 export class FakeHost {
   readonly sandboxes = new Map<SandboxId, FakeSandbox>();
+  /** Files that were copied for sandboxes to come. */
+  readonly copies = new Map<SandboxId, FakeFiles>();
   #generation = 0;
 
   get generation(): number {

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { contextOf, subcommand, type Wiring } from "./subcommand.ts";
-import { several } from "./units.ts";
+import { pair, several, whole } from "./units.ts";
 
 /** The commands that make something new of what a sandbox has written. */
 export function addPackingCommands(program: Command, wiring: Wiring): void {
@@ -17,5 +17,19 @@ export function addPackingCommands(program: Command, wiring: Wiring): void {
     .action(async (id: string, name: string, options, command: Command) => {
       const { pack } = await import("./commands/pack.ts");
       wiring.finish(await pack(contextOf(wiring, command), id, name, options));
+    });
+  subcommand(program, "fork", "make sandboxes that begin with what another has written, and print their ids")
+    .argument("<id>", "sandbox")
+    .option("--count <number>", "how many; 1 unless given", whole("--count"))
+    .option("--label <name=value>", "label beside those of the sandbox (may be given again)", pair("--label"))
+    .action(async (id: string, options, command: Command) => {
+      const { fork } = await import("./commands/fork.ts");
+      wiring.finish(await fork(contextOf(wiring, command), id, options));
+    });
+  subcommand(program, "tree", "list sandboxes below those that they were forked from")
+    .argument("[id]", "the tree that this sandbox is in; every one unless given")
+    .action(async (id: string | undefined, _options, command: Command) => {
+      const { tree } = await import("./commands/tree.ts");
+      wiring.finish(await tree(contextOf(wiring, command), id));
     });
 }

@@ -95,3 +95,10 @@ function parseWire(body: string): ErrorBody["error"] | undefined {
     return undefined;
   }
 }
+
+/** True when the server may have made what was asked for all the same. */
+export function outcomeUnknown(error: unknown, signal: AbortSignal | undefined): boolean {
+  if (signal?.aborted === true) return true;
+  if (error instanceof TransportError) return error.details.refused !== true;
+  return error instanceof DsecError && error.kind === "DeadlineExceeded";
+}

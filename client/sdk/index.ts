@@ -68,7 +68,7 @@ export type {
 } from "./many.ts";
 export { NodeTransport, type NodeTransportOptions } from "./node-transport.ts";
 export type { OutputChunk, OutputOptions } from "./output.ts";
-export type { PackOptions } from "./packing.ts";
+export type { ForkOptions, Forks, PackOptions } from "./packing.ts";
 export { Ports } from "./ports.ts";
 export { Result } from "./result.ts";
 export { type CommandLine, type RunOptions, Sandbox, type StartOptions, type TerminalOptions } from "./sandbox.ts";

@@ -13,7 +13,7 @@ import type {
 import type { Caller, CallOptions } from "./caller.ts";
 import { Command, WAIT_MS } from "./command.ts";
 import { Files } from "./files.ts";
-import { type PackOptions, packDiff } from "./packing.ts";
+import { type ForkOptions, type Forks, forkSandbox, type PackOptions, packDiff } from "./packing.ts";
 import { sandboxPath } from "./paths.ts";
 import { Ports } from "./ports.ts";
 import { inlineResult, postCommand, wireBytes } from "./reply.ts";
@@ -186,6 +186,15 @@ export class Sandbox implements AsyncDisposable {
    */
   packDiff(options: PackOptions): Promise<PackView> {
     return packDiff(this.#caller, this.#path, options);
+  }
+
+  /**
+   * Makes sandboxes that begin with all that it has written, at one instant, and have its limits and labels. They share its data and
+   * are independent from there on. Its processes do not come along.
+   */
+  fork(options: ForkOptions): Promise<Forks> {
+    const handle = (view: SandboxView) => new Sandbox(this.#caller, view.id, view);
+    return forkSandbox(this.#caller, this.#path, options, handle);
   }
 
   /** Moves its time limits. */

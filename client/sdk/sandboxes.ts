@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { CreateSandbox, SandboxList, SandboxPatch, SandboxView } from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
-import { DsecError, TransportError } from "./errors.ts";
+import { DsecError, outcomeUnknown } from "./errors.ts";
 import {
   type Created,
   type CreateManyOptions,
@@ -151,11 +151,4 @@ export class Sandboxes {
   async remove(id: string, options: CallOptions = {}): Promise<void> {
     await this.#caller.json({ ...options, method: "DELETE", path: sandboxPath(id), repeatable: true });
   }
-}
-
-/** True when the server may have made the sandbox all the same. */
-function outcomeUnknown(error: unknown, signal: AbortSignal | undefined): boolean {
-  if (signal?.aborted === true) return true;
-  if (error instanceof TransportError) return error.details.refused !== true;
-  return error instanceof DsecError && error.kind === "DeadlineExceeded";
 }

@@ -18,6 +18,7 @@ const BODIES: Partial<Record<OperationName, unknown>> = {
   signalCommand: { signal: "SIGKILL" },
   resizeTerminal: { rows: 1, cols: 1 },
   createPortTicket: { port: 80 },
+  forkSandbox: { count: 1 },
   packSandbox: { name: "packed" },
 };
 const WEBSOCKET = { connection: "Upgrade", upgrade: "websocket" };

@@ -8,6 +8,7 @@ import type {
   ErrorBody,
   FileView,
   FileWrittenView,
+  ForkView,
   NodeList,
   PortTicket,
   SandboxList,
@@ -70,6 +71,7 @@ export type AnyReply = ErrorBody &
   ArtifactView &
   ArtifactList &
   PortTicket &
+  ForkView &
   NodeList & { readonly sessions: readonly SessionView[] } & { readonly offset: number; readonly openapi: string } & {
     readonly paths: Readonly<Record<string, Readonly<Record<string, { readonly operationId: string }>>>>;
     readonly components: { readonly schemas: Readonly<Record<string, unknown>> };

@@ -17,7 +17,7 @@ import type {
   StdinWrite,
   UsageRead,
 } from "#core/node.ts";
-import type { PackedDiff, PackOptions } from "#core/packing.ts";
+import type { ForkChild, Forked, PackedDiff, PackOptions } from "#core/packing.ts";
 import type { PortPiece } from "#core/ports.ts";
 import type {
   CommandInfo,
@@ -340,6 +340,19 @@ export class TestNode implements Node {
     const layer = `sha256:${"d".repeat(64)}` as LayerDigest;
     const skipped = { excluded: 1, scrubbed: 2, special: 3 };
     return { layers: [...layers, layer], config, sizeBytes: 10, layer, entries: 4, dataBytes: 5, frozenMs: 6, skipped };
+  }
+
+  async fork(id: SandboxId, children: readonly ForkChild[], signal: AbortSignal): Promise<Forked> {
+    await this.#enter("fork", signal);
+    const parent = this.#sandbox(id);
+    const [, ...made] = [...children].reverse();
+    for (const { id: child, labels } of made) {
+      const spec = { ...parent.spec, id: child, parent: id, labels: { ...parent.spec.labels, ...labels } };
+      this.sandboxes.set(child, { ...parent, spec });
+    }
+    const full = { kind: "NodeFull", message: "no room for the last one" } as const;
+    const outcomes = children.map((_, index) => (index === children.length - 1 ? { error: full } : {}));
+    return { frozenMs: 7, outcomes };
   }
 
   async resources(signal: AbortSignal) {

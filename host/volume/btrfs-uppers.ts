@@ -90,28 +90,16 @@ class BtrfsUppers implements Volume {
     return partsOf(root);
   }
 
-  copyUpper(from: string, id: string, limitBytes: number | undefined): Upper {
-    this.checkLimit(limitBytes);
-    const root = join(this.#path, id);
-    this.#snapshot(from, id, false);
-    try {
-      const upper = partsOf(root);
-      // What the overlay of the other keeps for itself, with its mark that a crash makes it worthless: the copy's makes its own.
-      rmSync(upper.workDir, { recursive: true });
-      mkdirSync(upper.workDir, { mode: 0o755 });
-      limit(root, limitBytes);
-      return upper;
-    } catch (error) {
-      this.#drop(id);
-      throw creationError(id, error);
-    }
-  }
-
   readUpper(id: string): UpperReading {
     const name = READING + randomBytes(8).toString("hex");
     this.#snapshot(id, name, true);
     const { upperDir } = partsOf(join(this.#path, name));
-    return { dir: upperDir, isCopy: true, [Symbol.asyncDispose]: async () => this.#drop(name) };
+    const copyTo = (copy: string, limitBytes: number | undefined) => this.#copy(name, copy, limitBytes);
+    return { dir: upperDir, copyTo, [Symbol.asyncDispose]: async () => this.#drop(name) };
+  }
+
+  openUpper(id: string): Upper {
+    return partsOf(join(this.#path, id));
   }
 
   async removeUpper(id: string): Promise<void> {
@@ -154,6 +142,21 @@ class BtrfsUppers implements Volume {
       if (!hasCode(error, "EBUSY")) throw error;
       // Somebody looks into it: it goes when they do.
       unmount(this.#path, MNT.DETACH);
+    }
+  }
+
+  #copy(from: string, id: string, limitBytes: number | undefined): void {
+    this.checkLimit(limitBytes);
+    this.#snapshot(from, id, false);
+    try {
+      const { workDir } = this.openUpper(id);
+      // What the overlay of the other keeps for itself, with its mark that a crash makes it worthless: the copy's makes its own.
+      rmSync(workDir, { recursive: true });
+      mkdirSync(workDir, { mode: 0o755 });
+      limit(join(this.#path, id), limitBytes);
+    } catch (error) {
+      this.#drop(id);
+      throw creationError(id, error);
     }
   }
 

@@ -63,12 +63,6 @@ class DirectoryUppers implements Volume {
     return { upperDir: join(root, "upper"), workDir: join(root, "work") };
   }
 
-  copyUpper(from: string): never {
-    throw new SandboxError("FailedPrecondition", `the upper of ${from} cannot be copied at once`, {
-      hint: this.reason,
-    });
-  }
-
   readUpper(id: string): UpperReading {
     const dir = join(this.#path, id, "upper");
     try {
@@ -77,7 +71,17 @@ class DirectoryUppers implements Volume {
       if (hasCode(error, "ENOENT")) throw new SandboxError("NotFound", `${id} has no upper`, { cause: error });
       throw error;
     }
-    return { dir, isCopy: false, [Symbol.asyncDispose]: async () => undefined };
+    const copyTo = () => {
+      throw new SandboxError("FailedPrecondition", `the upper of ${id} cannot be copied at once`, {
+        hint: this.reason,
+      });
+    };
+    return { dir, copyTo, [Symbol.asyncDispose]: async () => undefined };
+  }
+
+  openUpper(id: string): Upper {
+    const root = join(this.#path, id);
+    return { upperDir: join(root, "upper"), workDir: join(root, "work") };
   }
 
   async removeUpper(id: string): Promise<void> {

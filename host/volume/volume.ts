@@ -26,15 +26,15 @@ export interface Volume extends AsyncDisposable {
   removeUpper(id: string): Promise<void>;
   /** Throws what `createUpper` would throw for this limit. */
   checkLimit(limitBytes: number | undefined): void;
-  /** Whether copies of an upper share its data: then `copyUpper` takes a moment, and `readUpper` reads a copy. */
+  /** Whether a reading is a copy, made in a moment, that shares the data of the upper. Else it is the upper itself. */
   readonly copies: boolean;
   /**
-   * Makes an upper of what another holds at this moment, with a limit of its own for what is written from now on. Throws as
-   * `createUpper` does, `NotFound`, and `FailedPrecondition` where copies are not supported or for an upper of an earlier release.
+   * What an upper holds at this moment, to be read and copied. Throws `NotFound`, `StorageFull`, and `FailedPrecondition` for an
+   * upper of an earlier release.
    */
-  copyUpper(from: string, id: string, limitBytes: number | undefined): Upper;
-  /** What an upper holds at this moment, to be read. Throws as `copyUpper` does. */
   readUpper(id: string): UpperReading;
+  /** One that is there. Does not look. */
+  openUpper(id: string): Upper;
   list(): ReadonlySet<string>;
   /** Bytes that an upper holds, file system structures included; `undefined` when nobody counts them. */
   usage(id: string): number | undefined;
@@ -50,8 +50,11 @@ export interface Upper {
 export interface UpperReading extends AsyncDisposable {
   /** Their root directory. */
   readonly dir: string;
-  /** A copy: nobody changes it. Else it is the upper itself. */
-  readonly isCopy: boolean;
+  /**
+   * Makes an upper of them, which shares their data, with a limit for what is written into it from now on. Throws as `createUpper`
+   * does, and `FailedPrecondition` where the volume has no copies.
+   */
+  copyTo(id: string, limitBytes: number | undefined): void;
 }
 
 /** Where a volume lives. */

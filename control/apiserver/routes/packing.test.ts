@@ -59,3 +59,38 @@ test("what is wrong with a pack is told by field", async () => {
   }
   assert.equal((await api.call("POST", "/v1/sandboxes/sn1-nothing/pack", { json: { name: "a" } })).status, 404);
 });
+
+test("a fork answers for each by its index, and forks show their parent", async () => {
+  await using api = await rig();
+  const id = await api.sandbox();
+  const { status, json } = await api.call("POST", `/v1/sandboxes/${id}/fork`, {
+    json: { count: 3, labels: { a: "b" } },
+  });
+  assert.equal(status, 201, JSON.stringify(json));
+  const { forks } = json;
+  assert.deepEqual(
+    forks.map((fork) =>
+      "sandbox" in fork ? [fork.index, fork.sandbox.parent, fork.sandbox.labels] : [fork.index, fork.error.kind],
+    ),
+    [
+      [0, id, { a: "b" }],
+      [1, id, { a: "b" }],
+      [2, "NodeFull"],
+    ],
+  );
+});
+
+test("a key gives forks the same ids, and each sandbox and key others", async () => {
+  await using api = await rig();
+  const [first, second] = [await api.sandbox(), await api.sandbox()];
+  const ids = async (id: string, key: string) => {
+    const headers = { "idempotency-key": key };
+    const { json } = await api.call("POST", `/v1/sandboxes/${id}/fork`, { json: { count: 3 }, headers });
+    return json.forks.flatMap((fork) => ("sandbox" in fork ? [fork.sandbox.id] : [])).join();
+  };
+  assert.equal(await ids(first, "k"), await ids(first, "k"));
+  assert.equal(new Set([await ids(first, "k"), await ids(first, "l"), await ids(second, "k")]).size, 3);
+  for (const count of [0, 257, "2"]) {
+    assert.equal((await api.call("POST", `/v1/sandboxes/${first}/fork`, { json: { count } })).status, 400);
+  }
+});

@@ -58,7 +58,7 @@ export function sandboxHandlers(services: Services): Pick<Handlers, Names> {
  * A client without a key that leaves while the answer is on its way will never know the id, and cannot ask again: the sandbox
  * goes. Whether a client has read what was sent nobody can tell; who cares sends a key, or an idle timeout.
  */
-function removeUnheard(id: SandboxId, response: ServerResponse, { log, watcher }: Services): void {
+export function removeUnheard(id: SandboxId, response: ServerResponse, { log, watcher }: Services): void {
   response.once("close", () => {
     if (response.writableFinished) return;
     watcher

@@ -1,0 +1,4 @@
+import { forkContract } from "../fork.ts";
+import { CONTAINER } from "./backend.ts";
+
+forkContract(CONTAINER);
