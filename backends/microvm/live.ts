@@ -118,13 +118,9 @@ export async function startGuest(
 async function furnish(control: MachineControl, { spec, layers, upper }: Inside): Promise<void> {
   await control.renew();
   for (const [number, serials] of layers.entries()) {
-    await control.mountLayer(
-      number,
-      "plain",
-      serials.map((serial) => `blk:${serial}`),
-    );
+    await control.mountLayer(number, serials);
   }
-  await control.mountUpper(`blk:${upper}`);
+  await control.mountUpper(upper);
   await control.launch(guestRequest(spec));
 }
 

@@ -85,7 +85,10 @@ static void turn(void) {
 	struct epoll_event events[4];
 	int count = epoll_wait(machine.epoll, events, 4, -1);
 	for (int i = 0; i < count; i++) {
-		if (events[i].data.u32 == FROM_CONTROL) lines_receive(&machine);
+		if (events[i].data.u32 == FROM_CONTROL) {
+			lines_flush(&machine);
+			lines_receive(&machine);
+		}
 		if (events[i].data.u32 == FROM_CRADLE) launch_event(&machine);
 	}
 	bridge_pump(&machine);

@@ -15,6 +15,8 @@
 
 /* The longest line of the node: a request of the launcher, two characters a byte, and some. */
 #define LINE_LIMIT (160u * 1024)
+/* Answers that wait for the port to take them. */
+#define ANSWERS_LIMIT (16u * 1024)
 #define NONCE_BYTES 32
 #define BRIDGE_BYTES 65536u
 
@@ -36,6 +38,8 @@ struct machine {
 	size_t line_length;
 	bool line_skipped; /* it was too long: what is left of it goes, too */
 	char line[LINE_LIMIT];
+	size_t answers_length;
+	char answers[ANSWERS_LIMIT];
 };
 
 /* Never returns: the machine is switched off with it. */
@@ -48,10 +52,9 @@ int machine_write(const char *path, const char *text);
 /* machine_boot.c: mounts, modules, root, cgroups. Ends the machine where it cannot. */
 void machine_boot(void);
 
-/* machine_disks.c: 0 or an errno. */
-int disks_mount_layer(unsigned number, bool dax, char *devices);
+/* machine_disks.c: disks by their serial numbers. 0 or an errno. */
+int disks_mount_layer(unsigned number, char *devices);
 int disks_mount_upper(const char *device);
-int disks_sync(void);
 
 /* machine_launch.c */
 void launch_start(struct machine *machine);
@@ -62,6 +65,8 @@ void launch_event(struct machine *machine);
 
 /* machine_lines.c: reads what has come on the control port and answers every whole line. */
 void lines_receive(struct machine *machine);
+/* Gives the port what it takes of the answers. */
+void lines_flush(struct machine *machine);
 /* Says something that the node has not asked for. */
 void lines_tell(struct machine *machine, const char *text);
 

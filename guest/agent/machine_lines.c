@@ -38,15 +38,13 @@ static int add_seed(struct machine *machine, char *words, struct reply *reply) {
 	return identity_seed(words);
 }
 
-/* NUMBER dax|plain DEVICE... */
+/* NUMBER DISK... */
 static int mount_layer(struct machine *machine, char *words, struct reply *reply) {
 	(void)machine;
 	(void)reply;
 	char *rest = words;
 	unsigned number = (unsigned)strtoul(words, &rest, 10);
-	bool dax = strncmp(rest, " dax ", 5) == 0;
-	if (!dax && strncmp(rest, " plain ", 7) != 0) return EINVAL;
-	return disks_mount_layer(number, dax, rest + (dax ? 5 : 7));
+	return *rest == ' ' ? disks_mount_layer(number, rest + 1) : EINVAL;
 }
 
 static int mount_upper(struct machine *machine, char *words, struct reply *reply) {
@@ -63,13 +61,6 @@ static int open_agent(struct machine *machine, char *words, struct reply *reply)
 	(void)reply;
 	uint8_t nonce[NONCE_BYTES];
 	return hex_read(words, nonce, sizeof nonce) ? machine_connect(machine, nonce) : EINVAL;
-}
-
-static int sync_disk(struct machine *machine, char *words, struct reply *reply) {
-	(void)machine;
-	(void)words;
-	(void)reply;
-	return disks_sync();
 }
 
 static unsigned long long counter(const char *file, const char *key) {
@@ -98,13 +89,28 @@ static const struct {
 	int (*run)(struct machine *machine, char *words, struct reply *reply);
 } VERBS[] = {
 	{"hello", say_version}, {"clock", set_clock}, {"seed", add_seed},   {"layer", mount_layer},  {"upper", mount_upper},
-	{"launch", launch},     {"agent", open_agent}, {"sync", sync_disk}, {"usage", count_usage},
+	{"launch", launch},     {"agent", open_agent}, {"usage", count_usage},
 };
 
+/*
+ * The kernel may hand out what a new connection says before it takes note that there is one, and until then the port takes nothing.
+ * What does not fit was for nobody: the node waits for each answer.
+ */
 static void send_text(struct machine *machine, const char *text) {
 	size_t length = strlen(text);
-	/* The node waits for answers: a port that takes no more has nobody at its other end. */
-	(void)!write(machine->control, text, length);
+	if (length > sizeof machine->answers - machine->answers_length) return;
+	memcpy(machine->answers + machine->answers_length, text, length);
+	machine->answers_length += length;
+	lines_flush(machine);
+}
+
+void lines_flush(struct machine *machine) {
+	while (machine->answers_length > 0) {
+		ssize_t put = write(machine->control, machine->answers, machine->answers_length);
+		if (put <= 0) return;
+		machine->answers_length -= (size_t)put;
+		memmove(machine->answers, machine->answers + put, machine->answers_length);
+	}
 }
 
 void lines_tell(struct machine *machine, const char *text) {

@@ -49,7 +49,7 @@ describe("the lines to a machine", () => {
       socket.write(verb === "hello" ? `${id} ok 1\n` : `${id} error 2 mount it\n`);
     });
     const control = await connectMachine(path, soon());
-    await assert.rejects(control.mountUpper("blk:upper"), (error) => {
+    await assert.rejects(control.mountUpper("disk0"), (error) => {
       assert.ok(error instanceof MachineFailure);
       assert.equal(error.errno, 2);
       assert.match(error.message, /upper.*mount it/);

@@ -80,24 +80,19 @@ export class MachineControl {
     await this.#ask("clock", (Date.now() / 1_000).toFixed(6));
   }
 
-  /** Mounts a layer; the first device has its metadata. */
-  async mountLayer(number: number, access: "dax" | "plain", devices: readonly string[]): Promise<void> {
-    await this.#ask("layer", String(number), access, ...devices);
+  /** Mounts a layer from disks, by their serial numbers; the first has its metadata. */
+  async mountLayer(number: number, disks: readonly string[]): Promise<void> {
+    await this.#ask("layer", String(number), ...disks);
   }
 
   /** Mounts what the sandbox will write to. */
-  async mountUpper(device: string): Promise<void> {
-    await this.#ask("upper", device);
+  async mountUpper(disk: string): Promise<void> {
+    await this.#ask("upper", disk);
   }
 
   /** Makes the sandbox: the body of a CREATE of the launcher. */
   async launch(request: Buffer): Promise<void> {
     await this.#ask("launch", request.toString("hex"));
-  }
-
-  /** Writes out what the disk has not yet. */
-  async sync(): Promise<void> {
-    await this.#ask("sync");
   }
 
   async usage(): Promise<MachineUsage> {

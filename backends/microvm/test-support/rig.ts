@@ -57,7 +57,7 @@ export async function microvmRig(): Promise<BackendRig> {
     get backend() {
       return backend;
     },
-    atOnce: 6,
+    atOnce: 4,
     async restart() {
       await backend[Symbol.asyncDispose]();
       backend = openMicrovmBackend(options);

@@ -15,7 +15,7 @@ const MODULE = /\.ko(\.xz)?$/;
 const MAX_MODULE_BYTES = 64 * 1024 * 1024;
 
 /**
- * What a guest needs beyond a bare kernel: its bus, disks, persistent memory, ports, randomness, file systems. crc32c is asked for by
+ * What a guest needs beyond a bare kernel: its bus, disks, ports, randomness, file systems. crc32c is asked for by
  * its users at run time, without a dependency that their files name.
  */
 const WANTED = [
@@ -23,8 +23,6 @@ const WANTED = [
   "virtio_pci",
   "virtio_blk",
   "virtio_console",
-  "virtio_pmem",
-  "nd_pmem",
   "virtio_rng",
   "erofs",
   "overlay",
