@@ -9,6 +9,12 @@ const TOOLS: readonly { readonly name: string; readonly debianPackage: string; r
   { name: "mmdebstrap", debianPackage: "mmdebstrap", why: "making Debian base images" },
   { name: "bash-static", debianPackage: "bash-static", why: "sessions, whose shell it is" },
   { name: "busybox", debianPackage: "busybox-static", why: "the base image host-busybox" },
+  {
+    name: "qemu-system-x86_64",
+    debianPackage: "qemu-system-x86",
+    why: "sandboxes with a kernel of their own (microVMs)",
+  },
+  { name: "mke2fs", debianPackage: "e2fsprogs", why: "disks of microVMs" },
   { name: "skopeo", debianPackage: "skopeo", why: "fetching images from container registries" },
   { name: "git", debianPackage: "git", why: "fetching git revisions" },
 ];
