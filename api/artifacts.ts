@@ -1,7 +1,7 @@
 import { type Static, Type } from "typebox";
 import { ARTIFACT_KINDS } from "#core/sandbox.ts";
 import { ErrorBody } from "./errors.ts";
-import { closed, Environment, oneOf } from "./values.ts";
+import { closed, Environment, Labels, oneOf } from "./values.ts";
 
 /** `name` or `name:tag`; the tag is `latest` unless said otherwise. */
 export const ArtifactName = Type.String({
@@ -16,12 +16,18 @@ export const ArtifactPlace = Type.String({
   description: "Directory of the sandbox at which a workspace or toolkit begins; / unless given.",
 });
 
+const LabelList = Type.Array(Type.String({ pattern: "^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}=[^]{0,1024}$" }), {
+  maxItems: 64,
+  description: "name=value; repeatable.",
+});
+
 /** What the body of an import is. `tar`: a file tree, plain or compressed with gzip, zstd, xz or bzip2. `oci`: an image layout in a tar. */
 export const ImportQuery = closed({
   name: ArtifactName,
   kind: oneOf(ARTIFACT_KINDS),
   format: Type.Optional(oneOf(["tar", "oci"])),
   at: Type.Optional(ArtifactPlace),
+  label: Type.Optional(LabelList),
 });
 
 /** A Debian tree to build: a suite and packages on top of its minimal base. */
@@ -32,13 +38,14 @@ export const BuildRequest = closed({
     Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$", description: "The server's default unless given." }),
   ),
   include: Type.Optional(Type.Array(Type.String({ pattern: "^[a-z0-9][a-z0-9+.-]{0,127}$" }), { maxItems: 1000 })),
+  labels: Type.Optional(Labels),
 });
 export type BuildRequest = Static<typeof BuildRequest>;
 
 /** An environment part in the catalogue. */
 export const ArtifactView = closed({
   name: Type.String(),
-  tag: Type.String(),
+  tag: Type.Optional(Type.String({ description: "Absent for one that was asked for by its digest." })),
   kind: oneOf(ARTIFACT_KINDS),
   digest: Type.String(),
   layers: Type.Array(Type.String()),
@@ -49,10 +56,21 @@ export const ArtifactView = closed({
   }),
   sizeBytes: Type.Number(),
   createdAtMs: Type.Number(),
+  taggedAtMs: Type.Number(),
   provenance: Type.String(),
-  project: Type.String(),
+  labels: Labels,
+  parents: Type.Array(Type.String(), { description: "Digests of the artifacts that it was made of." }),
+  project: Type.String({ description: "Whose it is; what is in `shared` everybody may use." }),
+  published: Type.Boolean({ description: "Whether the store that nodes share has it." }),
 });
 export type ArtifactView = Static<typeof ArtifactView>;
+
+/** Another tag for an artifact. */
+export const TagRequest = closed({
+  target: ArtifactName,
+  shared: Type.Optional(Type.Boolean({ description: "In the project that everybody sees; for admins." })),
+});
+export type TagRequest = Static<typeof TagRequest>;
 
 /** Every artifact of the project. */
 export const ArtifactList = closed({ artifacts: Type.Array(ArtifactView) });

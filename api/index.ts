@@ -1,4 +1,12 @@
-export { ArtifactList, ArtifactName, ArtifactView, BuildEvent, BuildRequest, ImportQuery } from "./artifacts.ts";
+export {
+  ArtifactList,
+  ArtifactName,
+  ArtifactView,
+  BuildEvent,
+  BuildRequest,
+  ImportQuery,
+  TagRequest,
+} from "./artifacts.ts";
 export { AttachEvent, AttachQuery, AttachRequest, INPUT_WINDOW_BYTES } from "./attach.ts";
 export {
   CreateManyEvent,

@@ -8,6 +8,7 @@ import {
   RunManyEvent,
   RunManyRequest,
 } from "./batches.ts";
+import { CATALOGUE_OPERATIONS } from "./catalogue-operations.ts";
 import { COMMAND_OPERATIONS } from "./command-operations.ts";
 import {
   FileLinkQuery,
@@ -345,6 +346,7 @@ export const OPERATIONS = {
     reply: { line: ExportEvent },
     streams: true,
   },
+  ...CATALOGUE_OPERATIONS,
   removeArtifact: {
     ...BASE,
     method: "DELETE",

@@ -73,6 +73,11 @@ export const SandboxView = closed({
   base: Type.String(),
   workspace: Type.Optional(Type.String()),
   toolkits: Type.Array(Type.String()),
+  artifacts: Type.Optional(
+    Type.Array(closed({ reference: Type.String(), digest: Type.String() }), {
+      description: "What those names meant when it was made: it keeps these, wherever the tags move.",
+    }),
+  ),
   resources: closed({
     cpus: Cpus,
     memoryMiB: MemoryMiB,

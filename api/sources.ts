@@ -2,7 +2,7 @@ import { type Static, Type } from "typebox";
 import { ARTIFACT_KINDS } from "#core/sandbox.ts";
 import { ArtifactName, ArtifactPlace } from "./artifacts.ts";
 import { ErrorBody } from "./errors.ts";
-import { closed, oneOf } from "./values.ts";
+import { closed, Labels, oneOf } from "./values.ts";
 
 /** What a registry or a server of repositories asks for; kept nowhere. */
 const Credentials = closed({
@@ -58,5 +58,6 @@ export const ImportFromRequest = closed({
   kind: oneOf(ARTIFACT_KINDS),
   source: Type.Union([RegistrySource, GitSource]),
   at: Type.Optional(ArtifactPlace),
+  labels: Type.Optional(Labels),
 });
 export type ImportFromRequest = Static<typeof ImportFromRequest>;

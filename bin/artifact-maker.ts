@@ -1,5 +1,6 @@
 import type { ArtifactMaker, DebianRequest, ExportRequest, ImportRequest, SourceRequest } from "#control/index.ts";
 import type { Clock } from "#core/clock.ts";
+import { Turns } from "#core/turns.ts";
 import { sweepDebianBuilds } from "#host/debian.ts";
 import type { RegistrySettings } from "#host/fetch/skopeo.ts";
 import { HOST_BUSYBOX, hostBusybox } from "#images/busybox.ts";
@@ -16,7 +17,6 @@ import { parsePlace, placeLayers } from "#images/place.ts";
 import { importFrom } from "#images/sources/import-from.ts";
 import type { ObjectStore } from "#images/store/object-store.ts";
 import type { LayerStore } from "#images/store.ts";
-import { Turns } from "./turns.ts";
 
 /** A layer gets its name in the catalogue only after it is in the store; younger ones are left alone for so long. */
 const NEW_LAYER_MS = 60 * 60_000;

@@ -45,10 +45,10 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   let keepSandboxes = true;
   await using opened = new AsyncDisposableStack();
   opened.use(lockDataDir(config.dataDir));
-  const { store, objects, mounts } = opened.use(
-    await openNodeImages(config, { log: (line) => log.warn({}, line), keepsMounts: () => keepSandboxes }),
+  const { store, objects, shared, supply, mounts } = opened.use(
+    await openNodeImages(config, { log, keepsMounts: () => keepSandboxes }),
   );
-  const parts = { ...backendPlaces(config), store, config, log: say };
+  const parts = { ...backendPlaces(config), store, supply, config, log: say };
   const containers = opened.use(await openContainerBackend({ ...parts, mounts }));
   const machines = opened.use(openMicrovmBackend({ ...parts, mounts, firstUid: config.firstUid }));
   const edge = await openEdge({
@@ -73,7 +73,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
       state,
       nodes: [{ edge: edgeId, node }],
       maker,
-      store: objects,
+      store: shared,
       log,
       clock,
     }),

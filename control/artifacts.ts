@@ -1,6 +1,12 @@
 import type { Clock } from "#core/clock.ts";
 import type { ArtifactKind, LayerDigest } from "#core/sandbox.ts";
-import { type ArtifactRecord, type ArtifactTable, Catalogue, type NewArtifact } from "#images/catalogue.ts";
+import {
+  type ArtifactRecord,
+  type ArtifactTable,
+  Catalogue,
+  type NewArtifact,
+  type SharedCatalogue,
+} from "#images/catalogue.ts";
 import type { OpenExport, RegistryTarget } from "#images/export/export.ts";
 import type { Compression } from "#images/export/layout.ts";
 import type { LayerReport } from "#images/mounts.ts";
@@ -24,12 +30,18 @@ export interface ArtifactMaker {
   collect(keep: ReadonlySet<LayerDigest>): Promise<void>;
 }
 
-/** Where nodes share layers. */
-export interface SharedStore {
+/** Where nodes share artifacts and their layers. */
+export interface SharedStore extends SharedCatalogue {
   /** For people; free of secrets. */
   readonly name: string;
+  /** Tags that are still to be published. */
+  readonly waiting: number;
   /** Rejects when the store cannot be used. */
   probe(signal: AbortSignal): Promise<void>;
+  /** Publishes an artifact and waits for it. */
+  share(record: ArtifactRecord, signal: AbortSignal): Promise<void>;
+  /** Brings the layers of an artifact to this node. */
+  provide(record: ArtifactRecord, signal: AbortSignal): Promise<void>;
 }
 
 /** An archive on its way in. */
@@ -77,8 +89,8 @@ export interface DebianRequest {
 const PREFIX = "artifact/";
 
 /** The catalogue of artifacts, kept in the state store. */
-export function catalogueOf(state: StateStore, clock: Clock): Catalogue {
-  return new Catalogue(artifactTable(state), clock);
+export function catalogueOf(state: StateStore, clock: Clock, shared: SharedCatalogue | undefined): Catalogue {
+  return new Catalogue(artifactTable(state), clock, shared);
 }
 
 function artifactTable(state: StateStore): ArtifactTable {
@@ -90,6 +102,14 @@ function artifactTable(state: StateStore): ArtifactTable {
     async put(key, record) {
       await state.put(PREFIX + key, JSON.stringify(record), "any");
     },
+    async update(key, change) {
+      for (;;) {
+        const entry = await state.get(PREFIX + key);
+        const changed = entry && change(recordOf(entry.value));
+        if (entry === undefined || changed === undefined) return;
+        if ((await state.put(PREFIX + key, JSON.stringify(changed), entry.revision)) !== undefined) return;
+      }
+    },
     async remove(key) {
       const entry = await state.get(PREFIX + key);
       return entry !== undefined && (await state.delete(PREFIX + key, "any"));
@@ -100,8 +120,16 @@ function artifactTable(state: StateStore): ArtifactTable {
   };
 }
 
-/** JSON leaves out what is undefined, and the record's type does not. */
+/** JSON leaves out what is undefined, and the record's type does not; records of older versions have less. */
 function recordOf(json: string): ArtifactRecord {
   const record = JSON.parse(json) as ArtifactRecord;
-  return { ...record, config: { env: record.config.env, user: record.config.user, workdir: record.config.workdir } };
+  const { labels = {}, parents = [], taggedAtMs = record.createdAtMs, isPublished = false } = record;
+  return {
+    ...record,
+    labels,
+    parents,
+    taggedAtMs,
+    isPublished,
+    config: { env: record.config.env, user: record.config.user, workdir: record.config.workdir },
+  };
 }

@@ -74,7 +74,7 @@ export async function openControl({
   const iam = new Iam(state, clock);
   const keys = new IdempotencyKeys(state, clock);
   const watcher = new Watcher({ clock, log });
-  const catalogue = catalogueOf(state, clock);
+  const catalogue = catalogueOf(state, clock, store);
   const random = seededRandom(config.seed);
   const creator = new Creator({ catalogue, watcher, keys, random, backend: config.defaultBackend });
   const access = new Access(watcher);
@@ -86,6 +86,7 @@ export async function openControl({
   const parts = { access, catalogue, clock, creator, iam, invoker, log, maker, passes, replies, runtimes };
   const app = apiserver({ ...parts, portDomain, store, watcher, version });
   const rootToken = await iam.bootstrap();
+  await catalogue.resume();
   await Promise.all(nodes.map(({ edge, node }) => watcher.add(edge, node)));
   const sweeping = sweepAgainAndAgain([keys, passes], clock, log);
   const close = async () => {

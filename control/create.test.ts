@@ -121,3 +121,29 @@ test("layers of a create under way are kept from collection", async () => {
   go.resolve();
   assert.equal((await making).status, 201);
 });
+
+test("a sandbox keeps what its names meant when its create began, whatever becomes of the tags meanwhile", async () => {
+  await using api = await rig();
+  const entered = Promise.withResolvers<void>();
+  const go = Promise.withResolvers<void>();
+  const create = api.node.create.bind(api.node);
+  api.node.create = async (spec, signal) => {
+    entered.resolve();
+    await go.promise;
+    return create(spec, signal);
+  };
+  const before = (await api.call("GET", "/v1/artifacts/busybox")).json;
+  const making = api.call("POST", "/v1/sandboxes", { json: { base: "busybox" } });
+  await entered.promise;
+  await api.call("POST", "/v1/artifacts/import?name=busybox&kind=base", { body: "another" });
+  await api.call("DELETE", "/v1/artifacts/busybox");
+  go.resolve();
+  const { status, json } = await making;
+  assert.equal(status, 201);
+  assert.deepEqual(json.artifacts, [{ reference: "busybox:latest", digest: before.digest }]);
+  const spec = [...api.node.sandboxes.values()][0]?.spec;
+  assert.deepEqual(spec?.layers, before.layers);
+  // The digest is still a name for it.
+  const again = await api.call("POST", "/v1/sandboxes", { json: { base: `busybox@${before.digest}` } });
+  assert.deepEqual([again.status, again.json.artifacts?.[0]?.digest], [201, before.digest]);
+});

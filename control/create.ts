@@ -3,11 +3,12 @@ import { asSandboxError, SandboxError } from "#core/errors.ts";
 import { type EdgeId, edgeOf, newSandboxId } from "#core/ids.ts";
 import type { BackendKind, LayerDigest, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
 import type { Catalogue } from "#images/catalogue.ts";
-import { type Composed, compose } from "#images/compose.ts";
+import { compose } from "#images/compose.ts";
+import { formatReference, foundBy } from "#images/reference.ts";
 import { type IdempotencyKeys, type KeyEntry, requestHash, stateKey } from "./idempotency.ts";
 import { type Demand, rank } from "./placement/placement.ts";
 import type { Random } from "./placement/random.ts";
-import { named, type Plan, plan } from "./spec.ts";
+import { type Environment, named, type Plan, plan } from "./spec.ts";
 import type { Watcher } from "./watcher/watcher.ts";
 
 /** What a create needs. */
@@ -60,6 +61,13 @@ export class Creator {
     return new Set([...this.#underWay].flatMap((unnamed) => unnamed.layers));
   }
 
+  /** Digests of artifacts that creates under way are made of. */
+  artifactsUnderWay(): ReadonlySet<string> {
+    return new Set(
+      [...this.#underWay].flatMap((unnamed) => (unnamed.origin.artifacts ?? []).map((each) => each.digest)),
+    );
+  }
+
   async #planned<T>(wish: Wish, action: (unnamed: Plan) => Promise<T>): Promise<T> {
     const environment = await this.#environment(wish);
     const unnamed = plan(wish.request, environment, { project: wish.project, backend: this.#options.backend });
@@ -71,14 +79,16 @@ export class Creator {
     }
   }
 
-  async #environment({ project, request }: Wish): Promise<Composed> {
+  async #environment({ project, request }: Wish): Promise<Environment> {
     const resolve = (reference: string) => this.#options.catalogue.resolve(project, reference);
     const [base, workspace, ...toolkits] = await Promise.all([
       resolve(request.base),
       request.workspace === undefined ? undefined : resolve(request.workspace),
       ...(request.toolkits ?? []).map(resolve),
     ]);
-    return compose({ base, workspace, toolkits });
+    const parts = [base, ...(workspace === undefined ? [] : [workspace]), ...toolkits];
+    const artifacts = parts.map((part) => ({ reference: formatReference(foundBy(part)), digest: part.digest }));
+    return { ...compose({ base, workspace, toolkits }), artifacts };
   }
 
   async #once(wish: Wish, unnamed: Plan): Promise<SandboxInfo> {

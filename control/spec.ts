@@ -4,6 +4,9 @@ import type { SandboxId } from "#core/ids.ts";
 import { type BackendKind, DEFAULT_RESOURCES, type Rlimit, type RlimitName, type SandboxSpec } from "#core/sandbox.ts";
 import type { Composed } from "#images/compose.ts";
 
+/** What a sandbox runs on, and the artifacts that it is made of. */
+export type Environment = Composed & Pick<SandboxSpec["origin"], "artifacts">;
+
 /** A spec without the id, which placement gives. */
 export type Plan = Omit<SandboxSpec, "id" | "hostname"> & { readonly hostname: string | undefined };
 
@@ -13,10 +16,11 @@ const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 /** Fills in what a request leaves unsaid: first from the environment's parts, then from the defaults. */
 export function plan(
   request: CreateSandbox,
-  environment: Composed,
+  environment: Environment,
   context: { readonly project: string; readonly backend: BackendKind },
 ): Plan {
   const { config, layers } = environment;
+  const artifacts = environment.artifacts === undefined ? {} : { artifacts: environment.artifacts };
   return {
     project: context.project,
     backend: request.backend ?? context.backend,
@@ -33,7 +37,7 @@ export function plan(
       maxLifetimeMs: request.maxLifetimeMs ?? undefined,
     },
     labels: request.labels ?? {},
-    origin: { base: request.base, workspace: request.workspace, toolkits: request.toolkits ?? [] },
+    origin: { base: request.base, workspace: request.workspace, toolkits: request.toolkits ?? [], ...artifacts },
   };
 }
 

@@ -78,6 +78,8 @@ export interface SandboxSpec {
     readonly base: string;
     readonly workspace: string | undefined;
     readonly toolkits: readonly string[];
+    /** What those names meant at that moment, in the order of the stack; undefined: the sandbox is older than this. */
+    readonly artifacts?: readonly { readonly reference: string; readonly digest: string }[];
   };
 }
 

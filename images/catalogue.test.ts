@@ -60,6 +60,8 @@ describe("the catalogue", () => {
     const record = await catalogue.put("p", "debian:latest", artifact("base", [2]));
     assert.deepEqual(await catalogue.resolve("p", "debian"), record);
     assert.equal(record.createdAtMs, 15);
+    assert.deepEqual(await catalogue.layers(), new Set([layer(1), layer(2)]));
+    await catalogue.prune(new Set(), clock.now());
     assert.deepEqual(await catalogue.layers(), new Set([layer(2)]));
   });
 
@@ -97,6 +99,71 @@ describe("the catalogue", () => {
     await assert.rejects(catalogue.remove("p", "a"), { kind: "NotFound" });
     await assert.rejects(catalogue.remove("p", "s"), { kind: "NotFound" });
     await assert.rejects(catalogue.resolve("p", "a"), { kind: "NotFound" });
+  });
+
+  test("finds a digest after its tag moved, until nothing needs it", async () => {
+    const clock = new ManualClock();
+    const catalogue = new Catalogue(new MemoryArtifactTable(), clock);
+    const first = await catalogue.put("p", "a:v1", { ...artifact("base", [1]), labels: { run: "7" } });
+    await catalogue.put("p", "a:v1", artifact("base", [2]));
+    const reference = `a@${first.digest}`;
+    assert.deepEqual(await catalogue.resolve("p", reference), { ...first, tag: "" });
+    assert.deepEqual((await catalogue.list("p")).length, 1);
+    await assert.rejects(catalogue.resolve("q", reference), { kind: "NotFound" });
+    await assert.rejects(catalogue.remove("p", reference), { kind: "InvalidArgument" });
+    clock.advance(1);
+    // Young, or in use: it stays.
+    await catalogue.prune(new Set(), first.taggedAtMs);
+    await catalogue.prune(new Set([first.digest]), clock.now());
+    assert.equal((await catalogue.resolve("p", reference)).digest, first.digest);
+    await catalogue.prune(new Set(), clock.now());
+    await assert.rejects(catalogue.resolve("p", reference), { kind: "NotFound" });
+    assert.equal((await catalogue.resolve("p", "a:v1")).layers[0], layer(2));
+  });
+
+  test("keeps what a tagged artifact was made of, to any depth, and refuses a cycle", async () => {
+    const clock = new ManualClock();
+    const catalogue = new Catalogue(new MemoryArtifactTable(), clock);
+    const base = await catalogue.put("p", "base", artifact("base", [1]));
+    const middle = await catalogue.put("p", "middle", { ...artifact("base", [1, 2]), parents: [base.digest] });
+    await catalogue.put("p", "top", { ...artifact("base", [1, 2, 3]), parents: [middle.digest] });
+    await assert.rejects(catalogue.put("p", "x", { ...artifact("base", [1]), parents: [middle.digest] }), {
+      kind: "InvalidArgument",
+    });
+    await assert.rejects(catalogue.put("p", "x", { ...artifact("base", [1]), parents: [base.digest] }), {
+      kind: "InvalidArgument",
+    });
+    for (const name of ["base", "middle"]) await catalogue.remove("p", name);
+    clock.advance(1);
+    await catalogue.prune(new Set(), clock.now());
+    for (const { name, digest } of [base, middle]) {
+      assert.equal((await catalogue.resolve("p", `${name}@${digest}`)).digest, digest);
+    }
+    await catalogue.remove("p", "top");
+    await catalogue.prune(new Set(), clock.now());
+    await assert.rejects(catalogue.resolve("p", `base@${base.digest}`), { kind: "NotFound" });
+  });
+
+  test("gives further tags to what there is, also one that everybody sees", async () => {
+    const catalogue = new Catalogue(new MemoryArtifactTable(), new ManualClock());
+    const made = await catalogue.put("p", "a", artifact("base", [1]));
+    assert.equal((await catalogue.tag("p", `a@${made.digest}`, "b:v2")).digest, made.digest);
+    await catalogue.tag("p", "b:v2", "everyone", SHARED_PROJECT);
+    assert.equal((await catalogue.resolve("q", "everyone")).digest, made.digest);
+    await assert.rejects(catalogue.tag("p", "none", "c"), { kind: "NotFound" });
+    await assert.rejects(catalogue.tag("p", "a", "c@sha256:0"), { kind: "InvalidArgument" });
+  });
+
+  test("does not take for published what has got its tag since", async () => {
+    const clock = new ManualClock();
+    const catalogue = new Catalogue(new MemoryArtifactTable(), clock);
+    const old = await catalogue.put("p", "a", artifact("base", [1]));
+    clock.advance(1);
+    const now = await catalogue.put("p", "a", artifact("base", [2]));
+    await catalogue.published(old);
+    assert.equal((await catalogue.resolve("p", "a")).isPublished, false);
+    await catalogue.published(now);
+    assert.equal((await catalogue.resolve("p", "a")).isPublished, true);
   });
 });
 

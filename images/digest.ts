@@ -14,6 +14,11 @@ export function parseLayerDigest(text: string): LayerDigest {
   return text as LayerDigest;
 }
 
+/** True for text that can name a layer, or an artifact. */
+export function isLayerDigest(text: unknown): text is LayerDigest {
+  return typeof text === "string" && DIGEST.test(text);
+}
+
 /** Names a blob: `sha256:` and the hash of its descriptor. */
 export type BlobDigest = string & { readonly __brand: "BlobDigest" };
 

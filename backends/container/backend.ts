@@ -20,6 +20,7 @@ import { openView } from "#host/view/server.ts";
 import { openVolume, type Upper, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerStore } from "#images/store.ts";
+import type { LayerSupply } from "#images/supply.ts";
 import { awaitEarlierLauncher, endAgent, findAgents } from "./agents.ts";
 import { type Blank, Blanks } from "./blanks.ts";
 import { checkSpec, diskLimitBytes, type Enforcement, HELPER_PIDS, limitsOf } from "./check.ts";
@@ -41,6 +42,7 @@ export interface ContainerOptions {
   /** The launcher and the agent as they were built. */
   readonly binaries: { readonly cradle: string; readonly agent: string; readonly view: string; readonly shell: string };
   readonly store: LayerStore;
+  readonly supply: Pick<LayerSupply, "metadata">;
   readonly mounts: Pick<LayerMounts, "acquire" | "lost"> & { readonly mounted: { has(digest: LayerDigest): boolean } };
   readonly config: ContainerConfig;
   /** Gets what people should know: a line without its end. */
@@ -150,11 +152,9 @@ class ContainerBackend implements Backend {
 
   async check(spec: SandboxSpec): Promise<void> {
     checkSpec(spec, this.#enforcement);
-    for (const digest of spec.layers) {
-      // What is mounted is there, and needs no look at the disk.
-      if (this.#options.mounts.mounted.has(digest) || (await this.#options.store.has(digest))) continue;
-      throw new SandboxError("NotFound", `this node has no layer ${digest}`, { details: { layer: digest } });
-    }
+    // What is mounted is there, and needs no look at the disk.
+    const layers = spec.layers.filter((digest) => !this.#options.mounts.mounted.has(digest));
+    if (layers.length > 0) await this.#options.supply.metadata(layers);
   }
 
   async create(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {

@@ -60,7 +60,7 @@ test("a node killed in the middle of many creates leaves only what inventory fin
 });
 
 function startNode(specs: readonly SandboxSpec[]): ChildProcess {
-  const { store: _s, mounts: _m, log: _l, ...options } = rig.options;
+  const { store: _t, supply: _s, mounts: _m, log: _l, ...options } = rig.options;
   const task = { options, storeDir: join(rig.root, "store"), specs };
   const program = fileURLToPath(new URL("./test-support/node.ts", import.meta.url));
   return spawn(process.execPath, [program, JSON.stringify(task)], { stdio: ["ignore", "pipe", "inherit"] });

@@ -14,7 +14,7 @@ import { isAlive, openQemu } from "#host/vmm/qemu/qemu.ts";
 import type { MachineProcess, Vmm } from "#host/vmm/vmm.ts";
 import { openVolume, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
-import type { LayerStore } from "#images/store.ts";
+import type { LayerSupply } from "#images/supply.ts";
 import { checkSpec, HELPER_PIDS, monitorLimits } from "./check.ts";
 import type { MicrovmConfig } from "./config.ts";
 import { makeDisk } from "./disk.ts";
@@ -33,7 +33,7 @@ export interface MicrovmOptions {
   readonly dataDir: string;
   readonly runDir: string;
   readonly binaries: GuestPrograms;
-  readonly store: Pick<LayerStore, "has">;
+  readonly supply: Pick<LayerSupply, "metadata">;
   readonly mounts: Pick<LayerMounts, "files">;
   /** As containers have it: a machine's process takes the first id of its sandbox's range. */
   readonly firstUid: number;
@@ -81,10 +81,7 @@ class MicrovmBackend implements Backend {
   async check(spec: SandboxSpec): Promise<void> {
     await openQemu();
     checkSpec(spec, (await this.#ground()).cgroups);
-    for (const digest of spec.layers) {
-      if (await this.#options.store.has(digest)) continue;
-      throw new SandboxError("NotFound", `this node has no layer ${digest}`, { details: { layer: digest } });
-    }
+    await this.#options.supply.metadata(spec.layers);
   }
 
   async create(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {

@@ -1,5 +1,6 @@
 import type { Command } from "commander";
 import { contextOf, subcommand, type Wiring } from "./subcommand.ts";
+import { pair } from "./units.ts";
 
 /** The commands about environment parts. */
 export function addImageCommands(program: Command, wiring: Wiring): void {
@@ -9,6 +10,7 @@ export function addImageCommands(program: Command, wiring: Wiring): void {
     .argument("<name>", "name[:tag]")
     .option("--debian <suite>", "Debian suite, such as bookworm")
     .option("--include <packages>", "more packages, separated by commas")
+    .option("--label <name=value>", "label (may be given again)", pair("--label"))
     .action(async (name: string, options, command: Command) => {
       const { build } = await import("./commands/image.ts");
       finish(await build(contextOf(wiring, command), name, options));
@@ -31,6 +33,23 @@ export function addImageCommands(program: Command, wiring: Wiring): void {
       const { layers } = await import("./commands/image-layers.ts");
       finish(await layers(contextOf(wiring, command), name));
     });
+  subcommand(image, "tag", "make another tag mean an artifact")
+    .argument("<source>", "name[:tag] or name@sha256:…")
+    .argument("<target>", "name[:tag]")
+    .option("--shared", "a tag that every project sees")
+    .action(async (source: string, target: string, options, command: Command) => {
+      const { tag } = await import("./commands/image.ts");
+      finish(await tag(contextOf(wiring, command), source, target, options));
+    });
+  for (const direction of ["push", "pull"] as const) {
+    const what = direction === "push" ? "put an artifact into the store" : "take over what a name means in the store";
+    subcommand(image, direction, what)
+      .argument("<name>", "name[:tag]")
+      .action(async (name: string, _options, command: Command) => {
+        const { transfer } = await import("./commands/image.ts");
+        finish(await transfer(contextOf(wiring, command), direction, name));
+      });
+  }
   subcommand(image, "rm", "take artifacts out of the catalogue")
     .argument("<name...>", "name[:tag]")
     .action(async (names: string[], _options, command: Command) => {
@@ -61,6 +80,7 @@ function addImport(image: Command, wiring: Wiring): void {
     )
     .argument("<name>", "name[:tag]")
     .option("--kind <kind>", "base, workspace or toolkit; workspace for git and base for all else unless given")
+    .option("--label <name=value>", "label (may be given again)", pair("--label"))
     .option("--format <format>", "tar or oci; recognised unless given")
     .option("--at <path>", "directory of the sandbox at which a workspace or toolkit begins; / unless given")
     .option("--auth-file <file>", "credentials for registries and repositories, as podman login writes them")

@@ -1,4 +1,11 @@
-import type { ArtifactView, BuildRequest, ExportToRequest, ImportFromRequest, LayerView } from "#api/index.ts";
+import type {
+  ArtifactView,
+  BuildRequest,
+  ExportToRequest,
+  ImportFromRequest,
+  LayerView,
+  TagRequest,
+} from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
 import { DsecError, errorFromReply } from "./errors.ts";
 import { lines } from "./lines.ts";
@@ -12,6 +19,7 @@ export interface ImportOptions extends CallOptions {
   readonly format?: "tar" | "oci";
   /** Directory of the sandbox at which a workspace or toolkit begins; `/` unless given. */
   readonly at?: string;
+  readonly labels?: Readonly<Record<string, string>>;
 }
 
 /** How an artifact goes out. */
@@ -25,6 +33,9 @@ export interface BuildOptions extends CallOptions {
   readonly onProgress?: (line: string) => void;
 }
 
+/** Gigabytes may have to move. */
+const TRANSFER_MS = 3_600_000;
+
 /** The catalogue of environment parts. */
 export class Artifacts {
   readonly #caller: Caller;
@@ -35,8 +46,9 @@ export class Artifacts {
 
   /** Turns an archive into an artifact; nothing is left of one that breaks off. */
   import(bytes: Uint8Array | AsyncIterable<Uint8Array>, options: ImportOptions): Promise<ArtifactView> {
-    const { name, kind, format = "tar", at, signal, timeoutMs } = options;
-    const query = { name, kind, format, ...(at === undefined ? {} : { at }) };
+    const { name, kind, format = "tar", at, labels = {}, signal, timeoutMs } = options;
+    const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
+    const query = { name, kind, format, label, ...(at === undefined ? {} : { at }) };
     return this.#caller.json({ method: "POST", path: "/v1/artifacts/import", query, bytes, signal, timeoutMs });
   }
 
@@ -90,7 +102,7 @@ export class Artifacts {
     return (await this.#caller.json<{ readonly artifacts: readonly ArtifactView[] }>(call)).artifacts;
   }
 
-  /** One artifact by `name` or `name:tag`. */
+  /** One artifact by `name`, `name:tag` or `name@sha256:…`. */
   info(name: string, options: CallOptions = {}): Promise<ArtifactView> {
     return this.#caller.json({ ...options, method: "GET", path: `/v1/artifacts/${segment(name)}` });
   }
@@ -99,6 +111,24 @@ export class Artifacts {
   async layers(name: string, options: CallOptions = {}): Promise<readonly LayerView[]> {
     const call = { ...options, method: "GET", path: `/v1/artifacts/${segment(name)}/layers` } as const;
     return (await this.#caller.json<{ readonly layers: readonly LayerView[] }>(call)).layers;
+  }
+
+  /** Makes another tag mean it; with `shared`, one that every project sees, which only an admin may. */
+  tag(name: string, request: TagRequest, options: CallOptions = {}): Promise<ArtifactView> {
+    const path = `/v1/artifacts/${segment(name)}/tags`;
+    return this.#caller.json({ ...options, method: "POST", path, json: request });
+  }
+
+  /** Puts it into the store that nodes share, which happens by itself too, and waits for it. */
+  push(name: string, options: CallOptions = {}): Promise<ArtifactView> {
+    const path = `/v1/artifacts/${segment(name)}/push`;
+    return this.#caller.json({ timeoutMs: TRANSFER_MS, ...options, method: "POST", path });
+  }
+
+  /** Takes over what the name means in the store that nodes share, and brings its layers to the node. */
+  pull(name: string, options: CallOptions = {}): Promise<ArtifactView> {
+    const path = `/v1/artifacts/${segment(name)}/pull`;
+    return this.#caller.json({ timeoutMs: TRANSFER_MS, ...options, method: "POST", path });
   }
 
   /** Takes it out of the catalogue; sandboxes that use it go on. */

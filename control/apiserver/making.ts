@@ -7,12 +7,13 @@ import { artifactView } from "./views.ts";
 export interface Making {
   readonly project: string;
   readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
   make(progress: (line: string) => void): Promise<NewArtifact>;
 }
 
 /** Lines of JSON: progress as it comes, then the artifact under its name, or why there is none. Never rejects. */
-export function makingEvents(services: Services, { make, name, project }: Making): AsyncGenerator<Uint8Array> {
+export function makingEvents(services: Services, { labels, make, name, project }: Making): AsyncGenerator<Uint8Array> {
   return progressLines(services, async (progress) => ({
-    artifact: artifactView(await services.catalogue.put(project, name, await make(progress))),
+    artifact: artifactView(await services.catalogue.put(project, name, { ...(await make(progress)), labels })),
   }));
 }

@@ -15,6 +15,7 @@ import { portRoute } from "./ports/route.ts";
 import { queryReader } from "./query.ts";
 import { artifactHandlers } from "./routes/artifacts.ts";
 import { batchHandlers } from "./routes/batches.ts";
+import { catalogueHandlers } from "./routes/catalogue.ts";
 import { commandHandlers } from "./routes/commands.ts";
 import { exportHandlers } from "./routes/exports.ts";
 import { fileHandlers } from "./routes/files.ts";
@@ -140,6 +141,7 @@ function handlersOf(services: Services): Handlers {
     ...functionHandlers(services),
     ...layerHandlers(services),
     ...exportHandlers(services),
+    ...catalogueHandlers(services),
   };
 }
 

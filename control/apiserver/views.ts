@@ -37,6 +37,7 @@ export function sandboxView({ spec, ...info }: SandboxInfo): SandboxView {
     base: spec.origin.base,
     workspace: spec.origin.workspace,
     toolkits: [...spec.origin.toolkits],
+    artifacts: spec.origin.artifacts?.map((artifact) => ({ ...artifact })),
     resources: present({ ...spec.resources }),
     env: { ...spec.env },
     user: spec.user,
@@ -102,9 +103,16 @@ export function watchView(event: WatchEvent): WatchView {
 
 /** An artifact as the API shows it. */
 export function artifactView(record: ArtifactRecord): ArtifactView {
-  const { name, tag, kind, digest, sizeBytes, createdAtMs, provenance, project } = record;
-  const config = present({ ...record.config, env: { ...record.config.env } });
-  return { name, tag, kind, digest, layers: [...record.layers], config, sizeBytes, createdAtMs, provenance, project };
+  const { layers, config, labels, parents, isPublished, tag, ...rest } = record;
+  return {
+    ...rest,
+    ...(tag === "" ? {} : { tag }),
+    layers: [...layers],
+    config: present({ ...config, env: { ...config.env } }),
+    labels: { ...labels },
+    parents: [...parents],
+    published: isPublished,
+  };
 }
 
 /** A node as the API shows it. */

@@ -38,7 +38,7 @@ export interface DirectoryOptions {
 
 /**
  * A store in a directory, which may be a shared file system that many nodes have mounted: objects are files, each put beside its place
- * and renamed into it. No locks. The directory must exist; the first put makes an empty one a store.
+ * and renamed into it. No locks. The directory must exist; the first call makes an empty one a store.
  */
 export function directoryStore(root: string, options: DirectoryOptions = {}): ObjectStore {
   return new DirectoryObjects(root, options);
@@ -193,8 +193,8 @@ class DirectoryObjects implements ObjectStore {
   async #find<T>(doing: string, progress: Progress, work: () => Promise<T>): Promise<T | undefined> {
     const found = await this.#run(doing, progress, () => work().catch(undefinedIfMissing));
     if (found !== undefined) return found;
-    if (await this.#run(doing, progress, () => stat(join(this.#root, MARKER)))) return undefined;
-    throw this.#notThere();
+    await this.#becomeStore(progress);
+    return undefined;
   }
 
   async #run<T>(doing: string, progress: Progress, work: () => Promise<T>): Promise<T> {

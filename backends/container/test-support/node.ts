@@ -2,6 +2,7 @@ import { parseSandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import { openLayerMounts } from "#images/mounts.ts";
 import { openLayerStore } from "#images/store.ts";
+import { LayerSupply } from "#images/supply.ts";
 import { type ContainerOptions, openContainerBackend } from "../backend.ts";
 
 /**
@@ -9,7 +10,7 @@ import { type ContainerOptions, openContainerBackend } from "../backend.ts";
  * handle as a line, and waits to be killed.
  */
 interface Task {
-  readonly options: Omit<ContainerOptions, "store" | "mounts" | "log">;
+  readonly options: Omit<ContainerOptions, "supply" | "mounts" | "log">;
   readonly storeDir: string;
   readonly specs: readonly SandboxSpec[];
 }
@@ -17,7 +18,8 @@ interface Task {
 const task: Task = JSON.parse(process.argv[2] ?? "");
 const store = await openLayerStore(task.storeDir);
 const mounts = await openLayerMounts({ store, runDir: task.options.runDir });
-const backend = await openContainerBackend({ ...task.options, store, mounts, log: console.error });
+const supply = new LayerSupply(store, undefined);
+const backend = await openContainerBackend({ ...task.options, store, supply, mounts, log: console.error });
 await Promise.all(
   task.specs.map(async (spec, slot) => {
     parseSandboxId(spec.id);

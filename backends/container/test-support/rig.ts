@@ -9,6 +9,7 @@ import { DEFAULT_RESOURCES, type LayerDigest, type SandboxSpec } from "#core/san
 import { hostBusybox } from "#images/busybox.ts";
 import { openLayerMounts } from "#images/mounts.ts";
 import { type LayerStore, openLayerStore } from "#images/store.ts";
+import { LayerSupply } from "#images/supply.ts";
 import { endAgent } from "../agents.ts";
 import { type ContainerOptions, openContainerBackend } from "../backend.ts";
 import type { ContainerConfig } from "../config.ts";
@@ -121,6 +122,7 @@ export async function containerRig(change: Partial<ContainerOptions> = {}): Prom
       shell: "/bin/bash-static",
     },
     store,
+    supply: new LayerSupply(store, undefined),
     mounts,
     config: TEST_CONFIG,
     log: (line) => console.error(line),

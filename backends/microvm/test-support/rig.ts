@@ -11,6 +11,7 @@ import { isAlive } from "#host/vmm/qemu/qemu.ts";
 import { hostBusybox } from "#images/busybox.ts";
 import { openLayerMounts } from "#images/mounts.ts";
 import { openLayerStore } from "#images/store.ts";
+import { LayerSupply } from "#images/supply.ts";
 import { type MicrovmOptions, openMicrovmBackend } from "../backend.ts";
 import { processOf } from "../handle.ts";
 
@@ -29,7 +30,7 @@ export async function microvmRig(): Promise<BackendRig> {
     dataDir: join(root, "data"),
     runDir: join(root, "run"),
     binaries: { cradle: join(BUILD, "dsec-cradle"), agent: join(BUILD, "dsec-agent"), shell: "/bin/bash-static" },
-    store,
+    supply: new LayerSupply(store, undefined),
     mounts,
     firstUid: 0x0800_0000,
     config: { accelerator: "tcg", guestDir: join(BUILD, "guest"), machineVolumeSize: 1024 },

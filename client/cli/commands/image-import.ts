@@ -6,6 +6,7 @@ import { type CliContext, print, printable } from "../io.ts";
 export interface ImportOptions extends SourceOptions {
   readonly kind?: ArtifactView["kind"];
   readonly at?: string;
+  readonly label?: Readonly<Record<string, string>>;
 }
 
 /** Imports what a word names: something of this machine, or something that the node fetches, with progress on stderr. */
@@ -19,12 +20,12 @@ export async function importArtifact(
   const client = await context.connect({ start: true });
   const isRepository = named.from === "here" ? named.isRepository : named.source.type === "git";
   const kind = options.kind ?? (isRepository ? "workspace" : "base");
-  const place = options.at === undefined ? {} : { at: options.at };
+  const words = { name, kind, labels: options.label ?? {}, ...(options.at === undefined ? {} : { at: options.at }) };
   const onProgress = (line: string) => context.io.stderr.write(`${printable(line)}\n`);
   const artifact =
     named.from === "here"
-      ? await client.artifacts.import(named.archive.bytes, { name, kind, ...place, format: named.archive.format })
-      : await client.artifacts.importFrom({ name, kind, ...place, source: named.source }, { onProgress });
+      ? await client.artifacts.import(named.archive.bytes, { ...words, format: named.archive.format })
+      : await client.artifacts.importFrom({ ...words, source: named.source }, { onProgress });
   print(context, artifact, () => `${artifact.name}:${artifact.tag}\n`);
   return 0;
 }

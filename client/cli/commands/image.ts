@@ -3,6 +3,7 @@ import { ageText, bytesText, type CliContext, print, table } from "../io.ts";
 
 /** Options of `image build`. */
 export interface BuildOptions {
+  readonly label?: Readonly<Record<string, string>>;
   readonly debian?: string;
   readonly include?: string;
 }
@@ -16,6 +17,7 @@ export async function build(context: CliContext, name: string, options: BuildOpt
       name,
       ...(options.debian === undefined ? {} : { suite: options.debian }),
       ...(include === undefined ? {} : { include }),
+      ...(options.label === undefined ? {} : { labels: options.label }),
     },
     { onProgress: (line) => context.io.stderr.write(`${line}\n`) },
   );
@@ -39,6 +41,27 @@ export async function info(context: CliContext, name: string): Promise<number> {
   return 0;
 }
 
+/** Makes another tag mean an artifact. */
+export async function tag(
+  context: CliContext,
+  source: string,
+  target: string,
+  options: { readonly shared?: boolean },
+): Promise<number> {
+  const client = await context.connect({ start: false });
+  const artifact = await client.artifacts.tag(source, { target, ...options });
+  print(context, artifact, () => `${titleOf(artifact)}\n`);
+  return 0;
+}
+
+/** Puts an artifact into the store that nodes share, or takes it from there. */
+export async function transfer(context: CliContext, direction: "push" | "pull", name: string): Promise<number> {
+  const client = await context.connect({ start: direction === "pull" });
+  const artifact = await client.artifacts[direction](name);
+  print(context, artifact, () => `${titleOf(artifact)} ${artifact.digest}\n`);
+  return 0;
+}
+
 /** Takes artifacts out of the catalogue. */
 export async function rm(context: CliContext, names: readonly string[]): Promise<number> {
   const client = await context.connect({ start: false });
@@ -47,8 +70,8 @@ export async function rm(context: CliContext, names: readonly string[]): Promise
   return 0;
 }
 
-function titleOf(artifact: ArtifactView): string {
-  return `${artifact.name}:${artifact.tag}`;
+function titleOf({ name, tag, digest }: ArtifactView): string {
+  return tag === undefined ? `${name}@${digest}` : `${name}:${tag}`;
 }
 
 function rowOf(artifact: ArtifactView): string[] {

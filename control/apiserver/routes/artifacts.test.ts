@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SandboxError } from "#core/errors.ts";
-import { rig } from "../../test-support/rig.ts";
+import { memberOf, rig } from "../../test-support/rig.ts";
 
 function linesOf(bytes: Buffer): unknown[] {
   return bytes
@@ -145,4 +145,33 @@ test("an import from elsewhere tells its progress, then its artifact, or why the
   const failed = await api.call("POST", "/v1/artifacts/import-from", { json: { ...json, name: "other" } });
   assert.deepEqual((linesOf(failed.bytes) as [{ error: { kind: string } }])[0].error.kind, "NotFound");
   assert.equal((await api.call("GET", "/v1/artifacts/other")).status, 404);
+});
+
+test("labels come with an artifact, and tags to it, one that everybody sees only from an admin", async () => {
+  await using api = await rig();
+  const path = "/v1/artifacts/import?name=kit&kind=toolkit&label=run=7&label=a%2Fb=x%3Dy";
+  const made = await api.call("POST", path, { body: "x" });
+  assert.deepEqual(made.json.labels, { run: "7", "a/b": "x=y" });
+  assert.equal(
+    (await api.call("POST", "/v1/artifacts/import?name=kit&kind=toolkit&label=x", { body: "x" })).status,
+    400,
+  );
+  const tagged = await api.call("POST", "/v1/artifacts/kit/tags", { json: { target: "kit:v2" } });
+  assert.deepEqual([tagged.status, tagged.json.tag, tagged.json.digest], [201, "v2", made.json.digest]);
+  const member = await memberOf(api, "team");
+  assert.equal((await api.call("GET", "/v1/artifacts/kit", { token: member })).status, 404);
+  const json = { target: "own", shared: true };
+  const refused = await api.call("POST", "/v1/artifacts/own/tags", { json, token: member });
+  assert.equal(refused.json.error.kind, "PermissionDenied");
+  await api.call("POST", "/v1/artifacts/kit/tags", { json: { target: "kit", shared: true } });
+  const seen = await api.call("GET", "/v1/artifacts/kit", { token: member });
+  assert.deepEqual([seen.json.project, seen.json.digest], ["shared", made.json.digest]);
+});
+
+test("without a store nothing is pushed or pulled, and the error says what to do", async () => {
+  await using api = await rig();
+  for (const verb of ["push", "pull"]) {
+    const { json } = await api.call("POST", `/v1/artifacts/busybox/${verb}`);
+    assert.deepEqual([json.error.kind, /--store/.test(json.error.hint ?? "")], ["FailedPrecondition", true]);
+  }
 });

@@ -1,8 +1,8 @@
 import { SandboxError } from "#core/errors.ts";
-import type { ArtifactKind, LayerDigest } from "#core/sandbox.ts";
+import type { ArtifactKind } from "#core/sandbox.ts";
 import { parsePlace } from "#images/place.ts";
 import { parseReference } from "#images/reference.ts";
-import { sandboxesOf } from "../../sandbox-list.ts";
+import { collect } from "../collecting.ts";
 import { JSON_LINES } from "../event-forms.ts";
 import type { Handlers, Services } from "../handler.ts";
 import { makingEvents } from "../making.ts";
@@ -22,23 +22,24 @@ export function artifactHandlers(services: Services): Pick<Handlers, Names> {
       const { kind, format = "tar", at } = query;
       checkPlace(kind, at);
       const made = await maker.importArchive({ kind, format, source, at, signal: scope.signal });
-      return artifactView(await catalogue.put(project, query.name, made));
+      const labels = Object.fromEntries((query.label ?? []).map(labelOf));
+      return artifactView(await catalogue.put(project, query.name, { ...made, labels }));
     },
 
-    async importFrom({ body: { name, kind, source, at }, principal: { project }, response, scope }) {
+    async importFrom({ body: { name, kind, source, at, labels = {} }, principal: { project }, response, scope }) {
       parseReference(name);
       checkPlace(kind, at);
       const { signal } = scope;
       const make = (progress: (line: string) => void) => maker.importFrom({ kind, source, at, signal, progress });
-      await sendBytes(makingEvents(services, { project, name, make }), response, scope, JSON_LINES);
+      await sendBytes(makingEvents(services, { project, name, labels, make }), response, scope, JSON_LINES);
     },
 
     async buildArtifact({ body, principal: { project }, response, scope }) {
-      const { name, kind = "base", suite, include = [] } = body;
+      const { name, kind = "base", suite, include = [], labels = {} } = body;
       parseReference(name);
       const { signal } = scope;
       const make = (progress: (line: string) => void) => maker.buildDebian({ kind, suite, include, signal, progress });
-      await sendBytes(makingEvents(services, { project, name, make }), response, scope, JSON_LINES);
+      await sendBytes(makingEvents(services, { project, name, labels, make }), response, scope, JSON_LINES);
     },
 
     async listArtifacts({ principal: { project } }) {
@@ -51,7 +52,9 @@ export function artifactHandlers(services: Services): Pick<Handlers, Names> {
 
     async removeArtifact({ principal: { project }, params, scope: { signal } }) {
       await catalogue.remove(project, params.name ?? "");
-      await collect(services, signal);
+      await collect(services, signal).catch((error: unknown) =>
+        services.log.warn({ err: error }, "unused layers were not collected; the next removal tries again"),
+      );
     },
   };
 }
@@ -64,17 +67,7 @@ function checkPlace(kind: ArtifactKind, at: string | undefined): void {
   });
 }
 
-/** Takes layers that nobody names any more out of the store. A node that does not answer may name any: then all stay. */
-async function collect({ catalogue, creator, log, maker, watcher }: Services, signal: AbortSignal): Promise<void> {
-  try {
-    // Creates are looked at before sandboxes: one that ends in between is seen as a sandbox.
-    const keep = new Set<LayerDigest>(creator.layersUnderWay());
-    for (const [, node] of watcher.nodes()) {
-      for await (const { spec } of sandboxesOf(node, {}, signal)) for (const layer of spec.layers) keep.add(layer);
-    }
-    for (const layer of await catalogue.layers()) keep.add(layer);
-    await maker.collect(keep);
-  } catch (error) {
-    log.warn({ err: error }, "unused layers were not collected; the next removal tries again");
-  }
+function labelOf(text: string): readonly [string, string] {
+  const at = text.indexOf("=");
+  return [text.slice(0, at), text.slice(at + 1)];
 }

@@ -21,9 +21,12 @@ export function packingHandlers(services: Services): Pick<Handlers, Names> {
       const { name, exclude = [], keep = [], consistent = true } = body;
       const { project } = principal;
       return replies.once({ project, key: idempotencyKey, id, request: { packSandbox: body } }, async () => {
+        const { spec } = await node.inspect(id, signal);
+        const parents = (spec.origin.artifacts ?? []).map(({ digest }) => digest);
         const packed = await node.packDiff(id, { exclude, keep, consistent }, signal);
         const { layers, config, sizeBytes, layer, entries, dataBytes, frozenMs, skipped } = packed;
-        const snapshot = { kind: "snapshot", layers, config, sizeBytes, provenance: `packed from ${id}` } as const;
+        const provenance = `packed from ${id}`;
+        const snapshot = { kind: "snapshot", layers, config, sizeBytes, provenance, parents } as const;
         const artifact = artifactView(await catalogue.put(project, name, snapshot));
         return { artifact, layer, entries, bytes: dataBytes, frozenMs, skipped: { ...skipped } };
       });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { Turns } from "./turns.ts";
+import { Turns } from "#core/turns.ts";
 
 const never = new AbortController().signal;
 

@@ -1,0 +1,29 @@
+import { ArtifactView, TagRequest } from "./artifacts.ts";
+import { BASE, type Operation } from "./operation.ts";
+
+/** The calls about names of artifacts, and about sharing them. */
+export const CATALOGUE_OPERATIONS = {
+  tagArtifact: {
+    ...BASE,
+    method: "POST",
+    path: "/v1/artifacts/{name}/tags",
+    summary: "Make a tag mean this artifact.",
+    body: TagRequest,
+    status: 201,
+    reply: ArtifactView,
+  },
+  pushArtifact: {
+    ...BASE,
+    method: "POST",
+    path: "/v1/artifacts/{name}/push",
+    summary: "Put it into the store that nodes share; answers when it is there.",
+    reply: ArtifactView,
+  },
+  pullArtifact: {
+    ...BASE,
+    method: "POST",
+    path: "/v1/artifacts/{name}/pull",
+    summary: "Bring what the name means in the store to this node.",
+    reply: ArtifactView,
+  },
+} as const satisfies Record<string, Operation>;

@@ -1,0 +1,47 @@
+import { SandboxError } from "#core/errors.ts";
+import { SHARED_PROJECT } from "#images/catalogue.ts";
+import type { SharedStore } from "../../artifacts.ts";
+import { authorize } from "../../iam/iam.ts";
+import type { Handlers, Services } from "../handler.ts";
+import { artifactView } from "../views.ts";
+
+type Names = "tagArtifact" | "pushArtifact" | "pullArtifact";
+
+/** The calls about names of artifacts, and about sharing them. */
+export function catalogueHandlers({ catalogue, store }: Services): Pick<Handlers, Names> {
+  return {
+    async tagArtifact({ body: { target, shared = false }, params, principal }) {
+      const { project } = principal;
+      const scope = shared ? SHARED_PROJECT : project;
+      authorize(principal, "use", scope);
+      return artifactView(await catalogue.tag(project, params.name ?? "", target, scope));
+    },
+
+    async pushArtifact({ params, principal: { project }, scope: { signal } }) {
+      const shared = needed(store);
+      const record = await catalogue.resolve(project, params.name ?? "");
+      if (record.tag === "") {
+        throw new SandboxError("InvalidArgument", `${params.name} is no tag, and tags are what is pushed`, {
+          hint: "give it a tag first: dsec image tag",
+        });
+      }
+      await shared.share(record, signal);
+      await catalogue.published(record);
+      return artifactView({ ...record, isPublished: true });
+    },
+
+    async pullArtifact({ params, principal: { project }, scope: { signal } }) {
+      const shared = needed(store);
+      const record = await catalogue.refresh(project, params.name ?? "");
+      await shared.provide(record, signal);
+      return artifactView(record);
+    },
+  };
+}
+
+function needed(store: SharedStore | undefined): SharedStore {
+  if (store !== undefined) return store;
+  throw new SandboxError("FailedPrecondition", "this node shares artifacts with no other: it has no store", {
+    hint: "start it with --store (DSEC_STORE)",
+  });
+}
