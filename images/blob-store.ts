@@ -66,14 +66,17 @@ export class BlobStore {
     return this.#file(digest, "data");
   }
 
-  /** The list of chunks; `undefined` for a blob that came without. */
+  /** The list of chunks; `undefined` for a blob that came without. Rejects with `NotFound`, or `Internal` when it was damaged. */
   async chunks(digest: BlobDigest): Promise<string | undefined> {
+    const { chunksSha256 } = await this.descriptor(digest);
     try {
-      return await readFile(this.#file(digest, "chunks"), "latin1");
+      const list = await readFile(this.#file(digest, "chunks"), "latin1");
+      if (sha256Hex(list) === chunksSha256) return list;
     } catch (error) {
       if (hasCode(error, "ENOENT")) return undefined;
       throw error;
     }
+    throw damagedBlob(digest, "chunks");
   }
 
   /**

@@ -111,6 +111,26 @@ describe("the index of chunks", () => {
     assert.equal((await store.blobs.list()).length, 1);
   });
 
+  test("takes up no list that was damaged: what it says would be in later layers", async () => {
+    using made = await temporaryStore();
+    const members = ["first", "second"].map((text) => ({ path: text, body: text }));
+    await layerOf(made, ...members);
+    const [blob = assert.fail("no blob")] = await made.store.blobs.list();
+    const list = join(made.store.blobs.dataPath(blob), "../chunks");
+    const lines = readFileSync(list, "utf8").split("\n");
+    // Each chunk where the other one is.
+    writeFileSync(
+      list,
+      lines.map((line, index) => `${line.slice(0, 64)}${lines[1 - index]?.slice(64) ?? ""}`).join("\n"),
+    );
+    made.store[Symbol.dispose]();
+    rmSync(join(made.store.dir, "index.db"));
+    using store = await openLayerStore(made.store.dir);
+    const again = await layerOf({ store }, ...members, { path: "third", body: "third" });
+    using layer = await mounted(store, again);
+    for (const { path, body } of members) assert.equal(readFileSync(join(layer.path, path), "utf8"), body);
+  });
+
   test("never points into a blob that was removed", async () => {
     using made = await temporaryStore();
     const body = randomBytes(10_000);

@@ -322,8 +322,18 @@ async function refresh(index: ChunkIndex, blobs: BlobStore): Promise<void> {
     if (!present.has(blob)) index.forget(blob);
   }
   for (const blob of present) {
-    const chunks = indexed.has(blob) ? undefined : await blobs.chunks(blob);
+    const chunks = indexed.has(blob) ? undefined : await soundChunks(blobs, blob);
     if (chunks !== undefined) await index.add(blob, chunks);
+  }
+}
+
+/** A damaged list would lead layers astray: its chunks are stored again instead, and `verify` names it. */
+async function soundChunks(blobs: BlobStore, blob: BlobDigest): Promise<string | undefined> {
+  try {
+    return await blobs.chunks(blob);
+  } catch (error) {
+    if (error instanceof SandboxError) return undefined;
+    throw error;
   }
 }
 

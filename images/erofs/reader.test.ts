@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import fc from "fast-check";
+import { mergeTrees } from "../merge.ts";
 import { temporaryDirectory, temporaryStore } from "../test-support/fixtures.ts";
 import { importDirectory } from "../test-support/import-directory.ts";
 import { makeNastyTree } from "../test-support/nasty-tree.ts";
@@ -58,6 +59,22 @@ describe("reading a metadata image", () => {
       }),
       { numRuns: 400 },
     );
+  });
+
+  test("and merging and writing it know no depth: a tree far past the longest path", async () => {
+    const depth = 20_000;
+    const deep = (): Inode => {
+      let inode = directory(new Map());
+      for (let level = 0; level < depth; level++) inode = directory(new Map([["d", inode]]));
+      return inode;
+    };
+    const first = (await draftImage(deep())).finish([], [0]);
+    const merged = mergeTrees(
+      readImage(first, () => 1),
+      readImage(first, () => 1),
+    );
+    const again = (await draftImage(merged)).finish([], [0]);
+    assert.ok(again.equals(first));
   });
 
   test("refuses directories that contain each other and listings that are shared", async () => {
