@@ -20,6 +20,7 @@ const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
   files: async () => (await import("./files.ts")).measureFiles,
   idle: async () => (await import("./idle.ts")).measureIdle,
   layers: async () => (await import("./layers.ts")).measureLayers,
+  pack: async () => (await import("./pack.ts")).measurePack,
   stream: async () => (await import("./stream.ts")).measureStream,
 };
 
