@@ -26,7 +26,10 @@ export interface FunctionLimits {
   readonly pids: number;
 }
 
-/** The longest a run may last by the clock: it decides only about programs that wait, whatever else the node does. */
+/**
+ * The longest a run may last by the clock, without the time in which it waited for a processor: it decides only about programs that
+ * wait for something else.
+ */
 export function wallMsOf(cpuMs: number): number {
   return 3 * cpuMs + 5_000;
 }

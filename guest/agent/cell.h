@@ -69,6 +69,8 @@ int cell_cgroups_limit(const struct cell *cell, const struct cell_limits *limits
 /* Moves the calling process in. */
 int cell_cgroups_join(const struct cell *cell);
 void cell_cgroups_measure(const struct cell *cell, struct cell_usage *usage);
+/* How long somebody in the cell could have run while no processor was free; 0 where the kernel does not tell. */
+uint64_t cell_cgroups_stalled_us(const struct cell *cell);
 /* Fails with EBUSY while any process is left in them: the proof that none is. */
 int cell_cgroups_remove(struct cell *cell);
 

@@ -134,6 +134,17 @@ void cell_cgroups_measure(const struct cell *cell, struct cell_usage *usage) {
 	}
 }
 
+uint64_t cell_cgroups_stalled_us(const struct cell *cell) {
+	char text[256];
+	for (int at = 0; at < cell->cgroup_count; at++) {
+		if (!cell->cgroups[at].cpu || !read_at(cell->cgroups[at].dir, "cpu.pressure", text, sizeof text)) continue;
+		/* The first line is that of some, not of all. */
+		const char *total = strstr(text, "total=");
+		return total == NULL ? 0 : strtoull(total + sizeof "total=" - 1, NULL, 10);
+	}
+	return 0;
+}
+
 int cell_cgroups_remove(struct cell *cell) {
 	const struct timespec pause = {.tv_nsec = REMOVE_PAUSE_NS};
 	int result = 0;

@@ -26,6 +26,7 @@ struct pump {
 	uint64_t sent[2];
 	uint32_t result_at, result_end;
 	uint64_t base_cpu_us, began_us, look_us;
+	uint64_t base_stalled_us, stalled_us; /* of the time since `began_us`: no processor was free */
 	int processors;
 	uint8_t verdict;
 	uint8_t input[PIECE];
@@ -102,12 +103,21 @@ static uint64_t processor_time(const struct pump *p) {
 	return usage.cpu_us > p->base_cpu_us ? usage.cpu_us - p->base_cpu_us : 0;
 }
 
+/* The kernel settles its count of stalls late: some of it may be from before the call. */
+static uint64_t waited_us(const struct pump *p, uint64_t now_us) {
+	uint64_t passed_us = now_us - p->began_us;
+	return passed_us > p->stalled_us ? passed_us - p->stalled_us : 0;
+}
+
 /* Milliseconds until the next look: no sooner than the limit could be reached on all processors. */
 static int watch_time(struct pump *p) {
-	uint64_t now_us = monotonic_us(), wall_us = now_us - p->began_us;
+	uint64_t now_us = monotonic_us(), wall_us = waited_us(p, now_us);
 	const struct cell_limits *limits = &p->request->limits;
-	if (wall_us >= limits->wall_us) p->verdict = VERDICT_WALL;
-	if (now_us >= p->look_us) {
+	if (now_us >= p->look_us || wall_us >= limits->wall_us) {
+		/* Whoever waits for a processor is not who waits. */
+		p->stalled_us = cell_cgroups_stalled_us(p->cell) - p->base_stalled_us;
+		wall_us = waited_us(p, now_us);
+		if (wall_us >= limits->wall_us) p->verdict = VERDICT_WALL;
 		uint64_t used_us = processor_time(p);
 		if (used_us >= limits->cpu_us) p->verdict = VERDICT_CPU;
 		uint64_t left_us = used_us < limits->cpu_us ? (limits->cpu_us - used_us) / (uint64_t)p->processors : 0;
@@ -161,6 +171,7 @@ void cell_pump(struct cell *cell, const struct cell_request *request, struct cel
 	p->input_left = request->input_bytes;
 	p->processors = sched_getaffinity(0, sizeof processors, &processors) == 0 ? CPU_COUNT(&processors) : 1;
 	p->base_cpu_us = processor_time(p);
+	p->base_stalled_us = cell_cgroups_stalled_us(cell);
 	p->began_us = monotonic_us();
 	bool unrunnable = false;
 	outcome->error = cell_program_go(cell, request, &unrunnable);

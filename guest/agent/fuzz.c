@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cell_request.h"
 #include "frame.h"
 #include "proc_net.h"
 #include "start.h"
@@ -62,12 +63,31 @@ static void parse_tree(const uint8_t *bytes, size_t size) {
 	(void)sum;
 }
 
+/* A head, its texts, then a file's head, as a keeper reads them. */
+static void parse_cell(const uint8_t *bytes, size_t size) {
+	struct cell_request request;
+	struct cell_file file;
+	if (size >= CELL_FILE_HEAD) cell_file_parse(bytes, &file);
+	if (size < CELL_HEAD || cell_head_parse(bytes, &request) != 0) return;
+	size_t wanted = (size_t)request.argv_size + request.env_size + request.wanted_size;
+	if (wanted > size - CELL_HEAD) return;
+	char *texts = malloc(wanted);
+	memcpy(texts, bytes + CELL_HEAD, wanted);
+	if (cell_texts_parse(texts, &request) == 0) {
+		volatile size_t sum = texts_count(request.argv, request.argv_size) + texts_count(request.env, request.env_size) +
+				      texts_count(request.wanted, request.wanted_size);
+		(void)sum;
+	}
+	free(texts);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
 	parse_start(bytes, size);
 	read_listener(bytes, size);
 	parse_tree(bytes, size);
+	parse_cell(bytes, size);
 	for (size_t at = 0; at < size;) {
 		struct frame frame;
 		int64_t extent = frame_read(bytes + at, size - at, &frame);
