@@ -38,8 +38,11 @@ export class CompileCache {
       this.#kept.set(key, kept);
       return { ...kept.compiled, cached: true };
     }
-    const joined = await this.#underWay.get(key)?.catch(() => undefined);
-    if (joined !== undefined) return { ...joined, cached: true };
+    const underWay = this.#underWay.get(key);
+    if (underWay !== undefined) {
+      const joined = await underWay.catch(() => undefined);
+      return joined === undefined ? this.get(key, compile) : { ...joined, cached: true };
+    }
     const made = compile();
     this.#underWay.set(key, made);
     try {
