@@ -1,5 +1,6 @@
 import { type Static, Type } from "typebox";
 import { FUNCTION_STATUSES } from "#core/functions.ts";
+import { MAX_WAIT_MS } from "./commands.ts";
 import { ErrorBody } from "./errors.ts";
 import { closed, described, Environment, oneOf, TextOrBytes } from "./values.ts";
 
@@ -111,6 +112,21 @@ export const FunctionReply = closed({
   tests: Type.Optional(Type.Array(FunctionTestView)),
 });
 export type FunctionReply = Static<typeof FunctionReply>;
+
+/** A call that nobody waits for yet. */
+export const StartedCall = closed({ id: Type.String() });
+export type StartedCall = Static<typeof StartedCall>;
+
+/** How long to wait for a result before the answer comes without one. */
+export const CallQuery = closed({ waitMs: Type.Optional(Type.Integer({ minimum: 0, maximum: MAX_WAIT_MS })) });
+
+/** A call by its id; the result is there once it is done. */
+export const CallView = closed({
+  id: Type.String(),
+  state: oneOf(["running", "done"]),
+  result: Type.Optional(FunctionReply),
+});
+export type CallView = Static<typeof CallView>;
 
 /** Many calls at once. */
 export const InvokeManyRequest = closed({

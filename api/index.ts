@@ -55,6 +55,7 @@ export {
   WatchView,
 } from "./files.ts";
 export {
+  CallView,
   FunctionReply,
   type FunctionRunView,
   FunctionTest,
@@ -65,6 +66,7 @@ export {
   PrepareEvent,
   RuntimeList,
   RuntimeView,
+  StartedCall,
 } from "./functions.ts";
 export { Health, WhoAmI } from "./identity.ts";
 export { LayerList, LayerView } from "./layers.ts";

@@ -3,6 +3,8 @@ import { SandboxError } from "#core/errors.ts";
 
 /** `s<edge>-<random>`: a lower-case DNS label that names the owning edge, so that any apiserver routes it. */
 export type SandboxId = string & { readonly __brand: "SandboxId" };
+/** `f<edge>-<random>`: a call of a function whose result waits on that edge. */
+export type InvocationId = string & { readonly __brand: "InvocationId" };
 /** `c<random>`, unique within its sandbox. */
 export type CommandId = string & { readonly __brand: "CommandId" };
 /** A short lower-case label, at most 16 characters: it becomes part of every sandbox id of that edge. */
@@ -10,6 +12,7 @@ export type EdgeId = string & { readonly __brand: "EdgeId" };
 
 const EDGE = /^[a-z0-9]{1,16}$/;
 const SANDBOX = /^s([a-z0-9]{1,16})-([a-z0-9]{16})$/;
+const INVOCATION = /^f([a-z0-9]{1,16})-([a-z0-9]{16})$/;
 const COMMAND = /^c[a-z0-9]{12}$/;
 
 /** Throws `InvalidArgument` for text that is no edge id. */
@@ -28,6 +31,17 @@ export function newSandboxId(edge: EdgeId): SandboxId {
 /** The id, of a sandbox that `edge` owns, that always stands for the same 16 bytes or more. */
 export function sandboxIdOf(edge: EdgeId, bytes: Uint8Array): SandboxId {
   return `s${edge}-${label(bytes.subarray(0, 16))}` as SandboxId;
+}
+
+/** A new id, with 80 random bits, of a call that `edge` carries out. */
+export function newInvocationId(edge: EdgeId): InvocationId {
+  return `f${edge}-${randomLabel(16)}` as InvocationId;
+}
+
+/** Throws `NotFound` for text that cannot be an id of a call. */
+export function parseInvocationId(text: string): InvocationId {
+  if (INVOCATION.test(text)) return text as InvocationId;
+  throw new SandboxError("NotFound", `no call ${JSON.stringify(text.slice(0, 80))}`);
 }
 
 /** A new id, with 60 random bits. */
@@ -55,8 +69,8 @@ export function parseCommandId(text: string): CommandId {
   return text as CommandId;
 }
 
-/** The edge that owns a sandbox. */
-export function edgeOf(id: SandboxId): EdgeId {
+/** The edge that owns a sandbox, or carries out a call. */
+export function edgeOf(id: SandboxId | InvocationId): EdgeId {
   return id.slice(1, id.indexOf("-")) as EdgeId;
 }
 

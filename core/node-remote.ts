@@ -10,13 +10,14 @@ import type {
   TreeWrite,
 } from "#core/files.ts";
 import type { FunctionCall, FunctionResult } from "#core/functions.ts";
-import type { CommandId, SandboxId } from "#core/ids.ts";
+import type { CommandId, InvocationId, SandboxId } from "#core/ids.ts";
 import type { Listener } from "#core/listeners.ts";
 import type {
   CommandPage,
   CommandPageRequest,
   CommandResult,
   InputEvent,
+  InvocationWait,
   Node,
   NodeInfo,
   OutputChunk,
@@ -234,6 +235,24 @@ export class RemoteNode implements Node, Disposable {
     const { value, bytes } = separate(call);
     const options = { signal, upload: encodeBytes(inTurn(bytes)) };
     return decodeBulk(this.#peer.stream("invoke", encodeValue([value]), options));
+  }
+
+  async startInvocation(call: FunctionCall, signal: AbortSignal): Promise<InvocationId> {
+    const { value, bytes } = separate(call);
+    return decodeValue(await this.#upload("startInvocation", [value], inTurn(bytes), signal));
+  }
+
+  async waitInvocation(
+    id: InvocationId,
+    wait: InvocationWait,
+    signal: AbortSignal,
+  ): Promise<FunctionResult | undefined> {
+    const items = this.#peer.stream("waitInvocation", encodeValue([id, wait]), { signal });
+    return (await decodeBulk<{ readonly result?: FunctionResult }>(items)).result;
+  }
+
+  dropInvocation(id: InvocationId, project: string, signal: AbortSignal): Promise<void> {
+    return this.#call("dropInvocation", [id, project], signal);
   }
 
   resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {

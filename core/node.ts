@@ -1,7 +1,7 @@
 import type { ResourceClass } from "#core/backend.ts";
 import type { NodeFiles } from "#core/files.ts";
 import type { FunctionCall, FunctionLoad, FunctionResult } from "#core/functions.ts";
-import type { CommandId, EdgeId, SandboxId } from "#core/ids.ts";
+import type { CommandId, EdgeId, InvocationId, SandboxId } from "#core/ids.ts";
 import type { ForkChild, Forked, PackedDiff, PackOptions } from "#core/packing.ts";
 import type { NodePorts } from "#core/ports.ts";
 import type {
@@ -93,8 +93,21 @@ export interface Node extends NodeFiles, NodePorts {
    */
   invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult>;
 
+  /** Takes a call on, and resolves at once. Its result waits here for ten minutes, or until it is dropped. */
+  startInvocation(call: FunctionCall, signal: AbortSignal): Promise<InvocationId>;
+  /** The result, or undefined after `waitMs` without one. Rejects as `invoke` does, and with `NotFound` for what the project has not started. */
+  waitInvocation(id: InvocationId, wait: InvocationWait, signal: AbortSignal): Promise<FunctionResult | undefined>;
+  /** Gives a call up, or its result. Success when there is none. */
+  dropInvocation(id: InvocationId, project: string, signal: AbortSignal): Promise<void>;
+
   /** What exists against what should, by class. */
   resources(signal: AbortSignal): Promise<readonly ResourceCount[]>;
+}
+
+/** Who waits for a call, and how long. */
+export interface InvocationWait {
+  readonly project: string;
+  readonly waitMs: number;
 }
 
 /** What a node tells about itself: what placement ranks it by. */

@@ -2,8 +2,8 @@ import type { Backend } from "#core/backend.ts";
 import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { FunctionCall, FunctionHost, FunctionResult, Functions } from "#core/functions.ts";
-import type { SandboxId } from "#core/ids.ts";
-import type { Node, NodeInfo, ResourceCount, SandboxFilter, UsageRead } from "#core/node.ts";
+import type { InvocationId, SandboxId } from "#core/ids.ts";
+import type { InvocationWait, Node, NodeInfo, ResourceCount, SandboxFilter, UsageRead } from "#core/node.ts";
 import { canonical } from "#core/pack.ts";
 import type { ForkChild, Forked, PackedDiff, PackOptions } from "#core/packing.ts";
 import type { BackendKind, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
@@ -16,6 +16,7 @@ import { type DriverParts, SandboxDriver } from "#edge/driver.ts";
 import { forkSandbox } from "#edge/fork.ts";
 import { leaseFor } from "#edge/function-lease.ts";
 import { GuestCalls } from "#edge/guest-calls.ts";
+import { Invocations } from "#edge/invocations.ts";
 import { Journal } from "#edge/journal.ts";
 import { packDiff } from "#edge/packing.ts";
 import { forEachOf, recoverAll } from "#edge/recovery.ts";
@@ -61,6 +62,7 @@ export class Edge extends GuestCalls implements Node {
   readonly #admission: Admission;
   readonly #parts: DriverParts;
   readonly #functions: Functions | undefined;
+  readonly #invocations: Invocations | undefined;
   readonly #startedAtMs: number;
   #closing = false;
 
@@ -85,6 +87,9 @@ export class Edge extends GuestCalls implements Node {
       gone: (id) => this.#drivers.delete(id),
     };
     this.#functions = options.functions?.({ lease: (resources) => leaseFor(this.#admission, config.edge, resources) });
+    if (this.#functions !== undefined) {
+      this.#invocations = new Invocations(this.#functions, { clock, edge: config.edge });
+    }
   }
 
   /** Takes up the journal. Called once, before anything else. */
@@ -187,8 +192,26 @@ export class Edge extends GuestCalls implements Node {
 
   async invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {
     this.#enter(signal);
-    if (this.#functions === undefined) throw new SandboxError("FailedPrecondition", "this node runs no functions");
-    return this.#functions.invoke(call, signal);
+    return required(this.#functions).invoke(call, signal);
+  }
+
+  async startInvocation(call: FunctionCall, signal: AbortSignal): Promise<InvocationId> {
+    this.#enter(signal);
+    return required(this.#invocations).start(call);
+  }
+
+  async waitInvocation(
+    id: InvocationId,
+    wait: InvocationWait,
+    signal: AbortSignal,
+  ): Promise<FunctionResult | undefined> {
+    this.#enter(signal);
+    return required(this.#invocations).wait(id, wait, signal);
+  }
+
+  async dropInvocation(id: InvocationId, project: string, signal: AbortSignal): Promise<void> {
+    this.#enter(signal);
+    this.#invocations?.drop(id, project);
   }
 
   async resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {
@@ -206,6 +229,7 @@ export class Edge extends GuestCalls implements Node {
   async close(options: { readonly keepSandboxes: boolean }): Promise<void> {
     if (this.#closing) return;
     this.#closing = true;
+    this.#invocations?.[Symbol.dispose]();
     await this.#functions?.[Symbol.asyncDispose]();
     const drivers = [...this.#drivers.values()];
     if (!options.keepSandboxes) {
@@ -280,4 +304,9 @@ export class Edge extends GuestCalls implements Node {
     this.#enter(signal);
     return { driver: this.#driver(id), clock: this.#options.clock, signal };
   }
+}
+
+function required<T>(part: T | undefined): T {
+  if (part !== undefined) return part;
+  throw new SandboxError("FailedPrecondition", "this node runs no functions");
 }

@@ -38,6 +38,9 @@ type OwnCalls =
   | "packDiff"
   | "fork"
   | "invoke"
+  | "startInvocation"
+  | "waitInvocation"
+  | "dropInvocation"
   | "resources";
 
 /** The part of an edge that answers calls about what is inside a sandbox: commands, sessions, ports and files. */

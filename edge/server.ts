@@ -1,7 +1,7 @@
 import { join } from "#core/bulk.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { FunctionCall } from "#core/functions.ts";
-import { parseCommandId, parseSandboxId } from "#core/ids.ts";
+import { parseCommandId, parseInvocationId, parseSandboxId } from "#core/ids.ts";
 import type { Node, StdinWrite } from "#core/node.ts";
 import {
   decodeBytes,
@@ -93,6 +93,14 @@ const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
     encodeBulk(takeBulk<FunctionCall>(args[0], decodeBytes(upload)).then((call) => node.invoke(call, signal))),
   packDiff: (node, args, { signal }) => value(node.packDiff(sandbox(args), fields(args[1]), signal)),
   fork: (node, args, { signal }) => value(node.fork(sandbox(args), fields(args[1]), signal)),
+  startInvocation: (node, args, { signal, upload }) =>
+    value(takeBulk<FunctionCall>(args[0], decodeBytes(upload)).then((call) => node.startInvocation(call, signal))),
+  waitInvocation: (node, args, { signal }) =>
+    encodeBulk(
+      node.waitInvocation(parseInvocationId(String(args[0])), fields(args[1]), signal).then((result) => ({ result })),
+    ),
+  dropInvocation: (node, args, { signal }) =>
+    value(node.dropInvocation(parseInvocationId(String(args[0])), String(args[1]), signal)),
   resources: (node, _, { signal }) => value(node.resources(signal)),
 };
 

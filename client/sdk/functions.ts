@@ -1,4 +1,5 @@
 import type {
+  CallView,
   ErrorBody,
   FunctionReply,
   InvokeFunction,
@@ -6,6 +7,7 @@ import type {
   PrepareEvent,
   RuntimeList,
   RuntimeView,
+  StartedCall,
 } from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
 import { DsecError, errorFromBody, errorFromReply } from "./errors.ts";
@@ -13,6 +15,8 @@ import { lines } from "./lines.ts";
 import { segment } from "./paths.ts";
 
 const FUNCTIONS = "/v1/functions";
+/** Of one question for a result; the next follows at once. */
+const POLL_MS = 20_000;
 
 /** How a batch is carried out. */
 export interface InvokeManyOptions extends CallOptions {
@@ -42,6 +46,26 @@ export class Functions {
   invoke(call: InvokeFunction, options: CallOptions = {}): Promise<FunctionReply> {
     // What was run left nothing behind: it may be run again.
     return this.#caller.json({ ...options, method: "POST", path: FUNCTIONS, json: call, repeatable: true });
+  }
+
+  /** Takes a call on and resolves at once with its id; its result waits for ten minutes. */
+  async start(call: InvokeFunction, options: CallOptions = {}): Promise<string> {
+    const started = { ...options, method: "POST", path: `${FUNCTIONS}/calls`, json: call } as const;
+    return (await this.#caller.json<StartedCall>(started)).id;
+  }
+
+  /** The result of a started call, however long it takes; rejects as `invoke` does. */
+  async result(id: string, options: CallOptions = {}): Promise<FunctionReply> {
+    const path = `${FUNCTIONS}/calls/${segment(id)}`;
+    for (;;) {
+      const view = await this.#caller.json<CallView>({ ...options, method: "GET", path, query: { waitMs: POLL_MS } });
+      if (view.result !== undefined) return view.result;
+    }
+  }
+
+  /** Gives a started call up, or its result. */
+  async drop(id: string, options: CallOptions = {}): Promise<void> {
+    await this.#caller.json({ ...options, method: "DELETE", path: `${FUNCTIONS}/calls/${segment(id)}` });
   }
 
   /** Runs many, and yields what came of each as it is done. */

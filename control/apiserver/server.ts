@@ -54,6 +54,7 @@ const LIMITS: Readonly<Partial<Record<OperationName, number>>> = {
 const BODY_LIMITS: Readonly<Partial<Record<OperationName, number>>> = {
   invokeFunction: MAX_FUNCTION_BYTES,
   invokeMany: MAX_FUNCTION_BYTES,
+  startFunction: MAX_FUNCTION_BYTES,
 };
 
 declare module "fastify" {

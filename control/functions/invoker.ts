@@ -1,6 +1,7 @@
 import { SandboxError } from "#core/errors.ts";
 import type { FunctionCall, FunctionResult } from "#core/functions.ts";
-import type { EdgeId } from "#core/ids.ts";
+import { type EdgeId, edgeOf, type InvocationId } from "#core/ids.ts";
+import type { Node } from "#core/node.ts";
 import type { Watcher } from "../watcher/watcher.ts";
 
 /** Sends calls to nodes: the one whose line is shortest first. */
@@ -14,12 +15,26 @@ export class Invoker {
   }
 
   /** Rejects with what the last node said when none takes it. */
-  async invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {
+  invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {
+    return this.#onOne((node) => node.invoke(call, signal));
+  }
+
+  /** The same for a call whose result waits at the node. */
+  start(call: FunctionCall, signal: AbortSignal): Promise<InvocationId> {
+    return this.#onOne((node) => node.startInvocation(call, signal));
+  }
+
+  /** The node that carries a started call out. Throws `NotFound`. */
+  nodeOf(id: InvocationId): Node {
+    return this.#watcher.node(edgeOf(id));
+  }
+
+  async #onOne<T>(ask: (node: Node) => Promise<T>): Promise<T> {
     let refusal: SandboxError | undefined;
     for (const edge of this.#ranked()) {
       this.#count(edge, 1);
       try {
-        return await this.#watcher.node(edge).invoke(call, signal);
+        return await ask(this.#watcher.node(edge));
       } catch (error) {
         if (!(error instanceof SandboxError) || !(error.kind === "Overloaded" || error.kind === "NodeFull"))
           throw error;

@@ -2,12 +2,21 @@ import { createHash } from "node:crypto";
 import { SandboxError } from "#core/errors.ts";
 import type { FileChange, FileDigest, FileRead, FileWatch, FileWrite, TreeWrite } from "#core/files.ts";
 import type { FunctionCall, FunctionResult } from "#core/functions.ts";
-import { type CommandId, type EdgeId, newCommandId, parseEdgeId, type SandboxId } from "#core/ids.ts";
+import {
+  type CommandId,
+  type EdgeId,
+  type InvocationId,
+  newCommandId,
+  newInvocationId,
+  parseEdgeId,
+  type SandboxId,
+} from "#core/ids.ts";
 import type {
   CommandPage,
   CommandPageRequest,
   CommandResult,
   InputEvent,
+  InvocationWait,
   Node,
   NodeInfo,
   OutputChunk,
@@ -110,6 +119,19 @@ export class TestNode implements Node {
     const run = { exitCode: 0, signal: undefined, stdout: call.stdin, stderr: new Uint8Array(), outputCut: false };
     const times = { wallMs: 1, cpuMs: 1, peakMemoryBytes: 1 };
     return { status: "ok", message: undefined, compile: undefined, run: { ...run, ...times }, files: [], tests: [] };
+  }
+
+  async startInvocation(_call: FunctionCall, signal: AbortSignal): Promise<InvocationId> {
+    await this.#enter("startInvocation", signal);
+    return newInvocationId(this.edge);
+  }
+
+  async waitInvocation(_id: InvocationId, _wait: InvocationWait, signal: AbortSignal): Promise<undefined> {
+    await this.#enter("waitInvocation", signal);
+  }
+
+  async dropInvocation(_id: InvocationId, _project: string, signal: AbortSignal): Promise<void> {
+    await this.#enter("dropInvocation", signal);
   }
 
   async create(spec: SandboxSpec, signal: AbortSignal): Promise<SandboxInfo> {

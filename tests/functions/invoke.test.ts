@@ -144,6 +144,30 @@ test("a batch tells of each call, of those that cannot be made, too", async () =
   ]);
 });
 
+test("a started call is waited for by its id, by its own project's clients, until it is dropped", async () => {
+  const { functions } = node.client;
+  const id = await functions.start({ runtime: "sh", code: "sleep 0.2; echo late" });
+  assert.equal((await functions.result(id)).run?.stdout, "late\n");
+  assert.equal((await functions.result(id)).run?.stdout, "late\n");
+  await functions.drop(id);
+  await functions.drop(id);
+  await assert.rejects(functions.result(id), { kind: "NotFound" });
+  await assert.rejects(functions.result("nonsense"), { kind: "NotFound" });
+});
+
+test("a call that is given up ends, and its cell with it", async () => {
+  const { functions } = node.client;
+  const leaver = new AbortController();
+  const call = functions.invoke({ runtime: "sh", code: "sleep 1000" }, { signal: leaver.signal });
+  const started = await functions.start({ runtime: "sh", code: "sleep 1000" });
+  await sh("echo beside");
+  leaver.abort(new Error("left"));
+  await assert.rejects(call, /left/);
+  await functions.drop(started);
+  assert.equal((await sh("echo after")).run?.stdout, "after\n");
+  assert.doesNotMatch(node.log, /was not clean/);
+});
+
 test("nothing of calls is left on the node but its pools", async () => {
   const [view] = await node.client.nodes.list();
   const resources = await node.client.nodes.resources(view?.edge ?? "");

@@ -16,6 +16,7 @@ import type {
   FunctionTest,
   FunctionTestResult,
 } from "#core/functions.ts";
+import { parseInvocationId } from "#core/ids.ts";
 import type { RuntimeSummary } from "../../functions/runtimes.ts";
 import { pooled } from "../../pool.ts";
 import { bytesFrom, textOrBytes } from "../bytes.ts";
@@ -27,7 +28,14 @@ import { progressLines } from "../progress-lines.ts";
 import { sendBytes } from "../stream.ts";
 import { present } from "../views.ts";
 
-type Names = "invokeFunction" | "invokeMany" | "listRuntimes" | "prepareRuntime";
+type Names =
+  | "startFunction"
+  | "awaitFunction"
+  | "dropFunction"
+  | "invokeFunction"
+  | "invokeMany"
+  | "listRuntimes"
+  | "prepareRuntime";
 
 const CALLS_AT_ONCE = 16;
 const PROGRAM_MODE = 0o755;
@@ -39,6 +47,22 @@ export function functionHandlers(services: Services): Pick<Handlers, Names> {
     replyOf(await invoker.invoke(await callOf(services, project, request, signal), signal));
   return {
     invokeFunction: ({ body, principal: { project }, scope: { signal } }) => invoke(project, body, signal),
+
+    async startFunction({ body, principal: { project }, scope: { signal } }) {
+      return { id: await invoker.start(await callOf(services, project, body, signal), signal) };
+    },
+
+    async awaitFunction({ params, principal: { project }, query: { waitMs = 0 }, scope }) {
+      const id = parseInvocationId(params.call ?? "");
+      const wait = { project, waitMs: scope.withinDeadline(waitMs) };
+      const result = await invoker.nodeOf(id).waitInvocation(id, wait, scope.signal);
+      return result === undefined ? { id, state: "running" } : { id, state: "done", result: replyOf(result) };
+    },
+
+    async dropFunction({ params, principal: { project }, scope: { signal } }) {
+      const id = parseInvocationId(params.call ?? "");
+      await invoker.nodeOf(id).dropInvocation(id, project, signal);
+    },
 
     async invokeMany({ body, principal: { project }, response, scope }) {
       const { calls, concurrency = CALLS_AT_ONCE } = body;
