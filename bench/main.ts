@@ -17,6 +17,7 @@ export interface Measured {
 const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
   create: async () => (await import("./create.ts")).measureCreate,
   command: async () => (await import("./command.ts")).measureCommand,
+  fncall: async () => (await import("./fncall.ts")).measureFncall,
   files: async () => (await import("./files.ts")).measureFiles,
   idle: async () => (await import("./idle.ts")).measureIdle,
   layers: async () => (await import("./layers.ts")).measureLayers,

@@ -8,9 +8,10 @@ import { SandboxError } from "#core/errors.ts";
 /** Longer than the slowest file: a test that hangs must not hold the others' verdict for ever. */
 const FILE_TIMEOUT_MS = 15 * 60_000;
 
-/** Tests that boot machines, which most hosts have to emulate: run only when they are named, and given more time. */
+/** Tests that take long, most because they boot machines that hosts have to emulate: run only when they are named, and given more time. */
 const SLOW = [
   { paths: ["tests/host-vm/"], word: "host-vm" },
+  { paths: ["tests/functions/verdicts/"], word: "functions" },
   {
     paths: ["tests/contract/microvm/", "backends/microvm/backend.test.ts", "backends/microvm/templates.test.ts"],
     word: "microvm",

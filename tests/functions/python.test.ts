@@ -1,0 +1,83 @@
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import type { FunctionReply } from "#sdk";
+import { whyNoDebian } from "../support/debian.ts";
+import { startNode, type TestNode } from "../support/node.ts";
+import { judgeAll } from "./judge.ts";
+import { PYTHON } from "./programs.ts";
+
+/** The others are run by `./dsec test functions`. */
+const QUICK = /sum|unicode|floats|exit status|exception|syntax|recursion|memory in bounds|output|daemon|kills itself/;
+const why = whyNoDebian();
+
+let node: TestNode;
+before(async () => {
+  if (why === undefined) node = await startNode();
+});
+after(() => node?.[Symbol.asyncDispose]());
+
+const python = (code: string): Promise<FunctionReply> => node.client.functions.invoke({ runtime: "python", code });
+
+test("a base that is missing is made once, however many ask for it", { skip: why }, async () => {
+  const lines: string[] = [];
+  const prepare = () => node.client.functions.prepare("python", { onProgress: (line) => lines.push(line) });
+  const prepared = await Promise.all([prepare(), prepare(), prepare()]);
+  assert.deepEqual(
+    prepared.map(({ ready }) => ready),
+    [true, true, true],
+  );
+  assert.ok(lines.length > 0);
+  const bases = (await node.client.artifacts.list()).filter(({ name }) => name === "functions-python");
+  assert.equal(bases.length, 1);
+});
+
+test("programs get their verdicts from forks of a warm interpreter", { skip: why }, async () => {
+  await judgeAll(
+    node.client,
+    PYTHON.filter(({ name }) => QUICK.test(name)),
+    2,
+  );
+});
+
+test("a traceback begins with the program", { skip: why }, async () => {
+  const { run } = await python("def f():\n  1 / 0\nf()");
+  assert.match(String(run?.stderr), /^Traceback .*\n {2}File "main.py", line 3/);
+});
+
+test("a fork finds a process of its own: user, streams by name, randomness, arguments", { skip: why }, async () => {
+  const code =
+    "import os, random, sys\nprint(os.getuid() >= 20000, open('/dev/stdin').read() == '', sys.argv, __name__)\nprint(random.random())";
+  const [first, second] = [await python(code), await python(code)].map(({ run }) => String(run?.stdout).split("\n"));
+  assert.equal(first?.[0], "True True ['main.py'] __main__");
+  assert.notEqual(first?.[1], second?.[1]);
+});
+
+test("a fork cannot get its rights back, nor reach the fork server", { skip: why }, async () => {
+  const code = `
+import ctypes, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+print([name for name in ("CapEff", "CapPrm", "NoNewPrivs", "Seccomp") for line in open("/proc/self/status") if line.startswith(name) and print(line, end="")])
+print(libc.unshare(0x10000000), libc.setns(0, 0), libc.mount(b"none", b"/tmp", b"tmpfs", 0, None))
+try:
+  os.setuid(0)
+except OSError as error:
+  print(error.errno)
+try:
+  socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect("\\0dsec-fork-server")
+except OSError as error:
+  print(error.errno)
+print([fd for fd in os.listdir("/proc/self/fd") if int(fd) > 3])
+`;
+  const { run } = await python(code);
+  const lines = String(run?.stdout).split("\n");
+  assert.deepEqual(lines.slice(0, 4), [
+    "CapEff:\t0000000000000000",
+    "CapPrm:\t0000000000000000",
+    "NoNewPrivs:\t1",
+    "Seccomp:\t2",
+  ]);
+  assert.deepEqual(
+    lines.slice(6, 9).map((line) => line.trim()),
+    ["-1 -1 -1", "1", "111"],
+  );
+});
