@@ -1,4 +1,0 @@
-import { viewContract } from "../view.ts";
-import { MICROVM } from "./backend.ts";
-
-viewContract(MICROVM);
