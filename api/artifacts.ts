@@ -72,6 +72,10 @@ export const TagRequest = closed({
 });
 export type TagRequest = Static<typeof TagRequest>;
 
+/** Digests of the layers that nothing needed, and that are gone now. */
+export const CollectReply = closed({ layers: Type.Array(Type.String()) });
+export type CollectReply = Static<typeof CollectReply>;
+
 /** Every artifact of the project. */
 export const ArtifactList = closed({ artifacts: Type.Array(ArtifactView) });
 export type ArtifactList = Static<typeof ArtifactList>;

@@ -1,8 +1,15 @@
-import { ArtifactView, TagRequest } from "./artifacts.ts";
+import { ArtifactView, CollectReply, TagRequest } from "./artifacts.ts";
 import { BASE, type Operation } from "./operation.ts";
 
 /** The calls about names of artifacts, and about sharing them. */
 export const CATALOGUE_OPERATIONS = {
+  collectArtifacts: {
+    ...BASE,
+    method: "POST",
+    path: "/v1/artifacts/collect",
+    summary: "Remove what no tag, sandbox or create needs from the node, unless it is younger than an hour.",
+    reply: CollectReply,
+  },
   tagArtifact: {
     ...BASE,
     method: "POST",

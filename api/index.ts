@@ -4,6 +4,7 @@ export {
   ArtifactView,
   BuildEvent,
   BuildRequest,
+  CollectReply,
   ImportQuery,
   TagRequest,
 } from "./artifacts.ts";

@@ -80,7 +80,7 @@ export async function openArtifactMaker(
     async collect(keep) {
       // Before their files go: a mount would hold the space of what is removed.
       mounts.unmountUnused(keep);
-      await collectGarbage(store, keep, { addedBeforeMs: clock.now() - NEW_LAYER_MS });
+      return await collectGarbage(store, keep, { addedBeforeMs: clock.now() - NEW_LAYER_MS });
     },
     async [Symbol.asyncDispose]() {
       await Promise.allSettled(underWay);

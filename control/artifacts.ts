@@ -26,8 +26,8 @@ export interface ArtifactMaker {
   openExport(request: ExportRequest): Promise<OpenExport>;
   /** Rejects as `exportToRegistry` of `images/export` does. */
   exportToRegistry(request: ExportToRequest): Promise<void>;
-  /** Removes layers that are not in `keep` and are not brand-new. */
-  collect(keep: ReadonlySet<LayerDigest>): Promise<void>;
+  /** Removes layers that are not in `keep` and are not brand-new; resolves to what it removed. */
+  collect(keep: ReadonlySet<LayerDigest>): Promise<readonly LayerDigest[]>;
 }
 
 /** Where nodes share artifacts and their layers. */

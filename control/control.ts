@@ -4,6 +4,7 @@ import type { EdgeId } from "#core/ids.ts";
 import type { Node } from "#core/node.ts";
 import type { BackendKind } from "#core/sandbox.ts";
 import { Access } from "./access.ts";
+import { collect } from "./apiserver/collecting.ts";
 import { apiserver } from "./apiserver/server.ts";
 import { type ArtifactMaker, catalogueOf, type SharedStore } from "./artifacts.ts";
 import { Creator } from "./create.ts";
@@ -88,7 +89,12 @@ export async function openControl({
   const rootToken = await iam.bootstrap();
   await catalogue.resume();
   await Promise.all(nodes.map(({ edge, node }) => watcher.add(edge, node)));
-  const sweeping = sweepAgainAndAgain([keys, passes], clock, log);
+  const unused = {
+    async sweep() {
+      await collect({ catalogue, clock, creator, maker, watcher }, AbortSignal.timeout(SWEEP_MS));
+    },
+  };
+  const sweeping = sweepAgainAndAgain([keys, passes, unused], clock, log);
   const close = async () => {
     sweeping[Symbol.dispose]();
     watcher[Symbol.dispose]();
@@ -114,11 +120,11 @@ function taken(error: unknown, { host, port }: ControlConfig): never {
   );
 }
 
-function sweepAgainAndAgain(kept: readonly (IdempotencyKeys | PortPasses)[], clock: Clock, log: Log): Disposable {
+function sweepAgainAndAgain(kept: readonly { sweep(): Promise<void> }[], clock: Clock, log: Log): Disposable {
   let timer: Disposable;
   const sweep = () => {
     for (const each of kept)
-      each.sweep().catch((error: unknown) => log.warn({ err: error }, "expired records were not swept"));
+      each.sweep().catch((error: unknown) => log.warn({ err: error }, "what nothing needs any more was not swept"));
     timer = clock.after(SWEEP_MS, sweep);
   };
   timer = clock.after(SWEEP_MS, sweep);

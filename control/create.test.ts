@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SandboxError } from "#core/errors.ts";
-import { rig } from "./test-support/rig.ts";
+import type { LayerDigest } from "#core/sandbox.ts";
+import { memberOf, rig } from "./test-support/rig.ts";
 import { TestNode } from "./test-support/test-node.ts";
 
 const KEY = { "idempotency-key": "k" };
@@ -146,4 +147,42 @@ test("a sandbox keeps what its names meant when its create began, whatever becom
   // The digest is still a name for it.
   const again = await api.call("POST", "/v1/sandboxes", { json: { base: `busybox@${before.digest}` } });
   assert.deepEqual([again.status, again.json.artifacts?.[0]?.digest], [201, before.digest]);
+});
+
+test("a create that still looks up names keeps what it has found from collection", async () => {
+  const entered = Promise.withResolvers<void>();
+  const go = Promise.withResolvers<void>();
+  await using api = await rig({
+    store: {
+      name: "a store",
+      waiting: 0,
+      probe: async () => undefined,
+      share: async () => undefined,
+      provide: async () => undefined,
+      publish: () => undefined,
+      withdraw: async () => undefined,
+      // The base is known here; the toolkit has to be asked for.
+      async find() {
+        entered.resolve();
+        await go.promise;
+        return undefined;
+      },
+    },
+  });
+  const layer = (await api.call("GET", "/v1/artifacts/busybox")).json.layers[0];
+  const making = api.call("POST", "/v1/sandboxes", { json: { base: "busybox", toolkits: ["far"] } });
+  await entered.promise;
+  const collecting = api.call("POST", "/v1/artifacts/collect");
+  const removing = api.call("DELETE", "/v1/artifacts/busybox");
+  go.resolve();
+  assert.equal((await making).json.error.kind, "NotFound");
+  assert.equal((await collecting).status, 200);
+  assert.equal((await removing).status, 204);
+  for (const kept of api.maker.kept) assert.ok(kept.has(layer as LayerDigest));
+});
+
+test("only who looks after nodes collects by hand", async () => {
+  await using api = await rig();
+  const token = await memberOf(api, "team");
+  assert.equal((await api.call("POST", "/v1/artifacts/collect", { token })).json.error.kind, "PermissionDenied");
 });

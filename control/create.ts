@@ -29,6 +29,13 @@ export interface Wish {
   readonly signal: AbortSignal;
 }
 
+/** What creates or sandboxes need. */
+export interface InUse {
+  readonly layers: readonly LayerDigest[];
+  /** Digests. */
+  readonly artifacts: readonly string[];
+}
+
 //   request ─► layers ─► spec ─► nodes in order ─► id of that node ─► node.create ─► ready
 //                                     ▲                                  │ NodeFull
 //                                     └──────────────────────────────────┘
@@ -40,6 +47,7 @@ export interface Wish {
 export class Creator {
   readonly #options: CreatorOptions;
   readonly #underWay = new Set<Plan>();
+  readonly #lookups = new Set<Promise<Environment>>();
 
   constructor(options: CreatorOptions) {
     this.#options = options;
@@ -56,20 +64,18 @@ export class Creator {
     return this.#planned(wish, (unnamed) => this.#underKey(wish, unnamed, { key, hash, known }));
   }
 
-  /** Layers of creates under way: no sandbox names them yet, and no collection may take them. */
-  layersUnderWay(): ReadonlySet<LayerDigest> {
-    return new Set([...this.#underWay].flatMap((unnamed) => unnamed.layers));
-  }
-
-  /** Digests of artifacts that creates under way are made of. */
-  artifactsUnderWay(): ReadonlySet<string> {
-    return new Set(
-      [...this.#underWay].flatMap((unnamed) => (unnamed.origin.artifacts ?? []).map((each) => each.digest)),
-    );
+  /** Of creates under way: no sandbox names these yet, and no collection may take them. Waits for those that look up names now. */
+  async underWay(): Promise<InUse> {
+    await Promise.allSettled(this.#lookups);
+    const plans = [...this.#underWay];
+    const artifacts = plans.flatMap(({ origin }) => origin.artifacts ?? []).map(({ digest }) => digest);
+    return { layers: plans.flatMap(({ layers }) => layers), artifacts };
   }
 
   async #planned<T>(wish: Wish, action: (unnamed: Plan) => Promise<T>): Promise<T> {
-    const environment = await this.#environment(wish);
+    const lookup = this.#environment(wish);
+    this.#lookups.add(lookup);
+    const environment = await lookup.finally(() => this.#lookups.delete(lookup));
     const unnamed = plan(wish.request, environment, { project: wish.project, backend: this.#options.backend });
     this.#underWay.add(unnamed);
     try {

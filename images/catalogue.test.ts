@@ -61,7 +61,7 @@ describe("the catalogue", () => {
     assert.deepEqual(await catalogue.resolve("p", "debian"), record);
     assert.equal(record.createdAtMs, 15);
     assert.deepEqual(await catalogue.layers(), new Set([layer(1), layer(2)]));
-    await catalogue.prune(new Set(), clock.now());
+    await catalogue.prune(async () => new Set(), clock.now());
     assert.deepEqual(await catalogue.layers(), new Set([layer(2)]));
   });
 
@@ -113,10 +113,10 @@ describe("the catalogue", () => {
     await assert.rejects(catalogue.remove("p", reference), { kind: "InvalidArgument" });
     clock.advance(1);
     // Young, or in use: it stays.
-    await catalogue.prune(new Set(), first.taggedAtMs);
-    await catalogue.prune(new Set([first.digest]), clock.now());
+    await catalogue.prune(async () => new Set(), first.taggedAtMs);
+    await catalogue.prune(async () => new Set([first.digest]), clock.now());
     assert.equal((await catalogue.resolve("p", reference)).digest, first.digest);
-    await catalogue.prune(new Set(), clock.now());
+    await catalogue.prune(async () => new Set(), clock.now());
     await assert.rejects(catalogue.resolve("p", reference), { kind: "NotFound" });
     assert.equal((await catalogue.resolve("p", "a:v1")).layers[0], layer(2));
   });
@@ -135,12 +135,12 @@ describe("the catalogue", () => {
     });
     for (const name of ["base", "middle"]) await catalogue.remove("p", name);
     clock.advance(1);
-    await catalogue.prune(new Set(), clock.now());
+    await catalogue.prune(async () => new Set(), clock.now());
     for (const { name, digest } of [base, middle]) {
       assert.equal((await catalogue.resolve("p", `${name}@${digest}`)).digest, digest);
     }
     await catalogue.remove("p", "top");
-    await catalogue.prune(new Set(), clock.now());
+    await catalogue.prune(async () => new Set(), clock.now());
     await assert.rejects(catalogue.resolve("p", `base@${base.digest}`), { kind: "NotFound" });
   });
 

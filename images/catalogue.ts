@@ -160,12 +160,13 @@ export class Catalogue {
   }
 
   /**
-   * Forgets artifacts that no tag means, that are not in `inUse`, that no other one was made of, and that are older than
-   * `madeBeforeMs`: a younger one may be about to get its tag.
+   * Forgets artifacts that no tag means, that are not in use, that no other one was made of, and that are older than
+   * `madeBeforeMs`: a younger one may be about to get its tag. `inUse` is asked after the tags were looked at: what is found by a tag
+   * later than that is kept for its tag.
    */
-  async prune(inUse: ReadonlySet<string>, madeBeforeMs: number): Promise<void> {
+  async prune(inUse: () => Promise<ReadonlySet<string>>, madeBeforeMs: number): Promise<void> {
     const records = await this.#table.list("");
-    const needed = new Set([...inUse, ...records.filter(isTagged).map((record) => record.digest)]);
+    const needed = new Set([...(await inUse()), ...records.filter(isTagged).map((record) => record.digest)]);
     // A Set goes on to what is added while it is walked: parents of parents.
     for (const digest of needed) {
       for (const record of records) if (record.digest === digest) for (const above of record.parents) needed.add(above);

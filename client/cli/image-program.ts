@@ -33,6 +33,10 @@ export function addImageCommands(program: Command, wiring: Wiring): void {
       const { layers } = await import("./commands/image-layers.ts");
       finish(await layers(contextOf(wiring, command), name));
     });
+  subcommand(image, "gc", "remove what nothing needs from the node").action(async (_options, command: Command) => {
+    const { gc } = await import("./commands/image.ts");
+    finish(await gc(contextOf(wiring, command)));
+  });
   subcommand(image, "tag", "make another tag mean an artifact")
     .argument("<source>", "name[:tag] or name@sha256:…")
     .argument("<target>", "name[:tag]")

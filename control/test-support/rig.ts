@@ -24,6 +24,7 @@ import type {
   ExportRequest,
   ExportToRequest,
   ImportRequest,
+  SharedStore,
   SourceRequest,
 } from "../artifacts.ts";
 import { type Control, openControl } from "../control.ts";
@@ -79,7 +80,12 @@ export type AnyReply = ErrorBody &
 
 /** Starts a rig; more nodes and another store of state on demand. */
 export async function rig(
-  options: { readonly nodes?: readonly TestNode[]; readonly state?: StateStore; readonly portDomain?: string } = {},
+  options: {
+    readonly nodes?: readonly TestNode[];
+    readonly state?: StateStore;
+    readonly portDomain?: string;
+    readonly store?: SharedStore;
+  } = {},
 ): Promise<Rig> {
   const nodes = options.nodes ?? [new TestNode("n1")];
   const [node] = nodes;
@@ -99,6 +105,7 @@ export async function rig(
     state,
     nodes: nodes.map((each) => ({ edge: each.edge, node: each })),
     maker,
+    store: options.store,
     log: SILENT,
   });
   const url = await control.listen();
@@ -214,8 +221,9 @@ export class TestMaker implements ArtifactMaker {
     progress("sending");
   }
 
-  async collect(keep: ReadonlySet<LayerDigest>): Promise<void> {
+  async collect(keep: ReadonlySet<LayerDigest>): Promise<readonly LayerDigest[]> {
     this.kept.push(keep);
+    return [];
   }
 
   #artifact(kind: ArtifactKind, provenance: string): NewArtifact {

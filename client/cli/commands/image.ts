@@ -41,6 +41,14 @@ export async function info(context: CliContext, name: string): Promise<number> {
   return 0;
 }
 
+/** Removes what nothing needs; prints the layers that went. */
+export async function gc(context: CliContext): Promise<number> {
+  const client = await context.connect({ start: false });
+  const layers = await client.artifacts.collect();
+  print(context, layers, () => layers.map((layer) => `${layer}\n`).join(""));
+  return 0;
+}
+
 /** Makes another tag mean an artifact. */
 export async function tag(
   context: CliContext,

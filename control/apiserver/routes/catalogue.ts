@@ -2,14 +2,21 @@ import { SandboxError } from "#core/errors.ts";
 import { SHARED_PROJECT } from "#images/catalogue.ts";
 import type { SharedStore } from "../../artifacts.ts";
 import { authorize } from "../../iam/iam.ts";
+import { collect } from "../collecting.ts";
 import type { Handlers, Services } from "../handler.ts";
 import { artifactView } from "../views.ts";
 
-type Names = "tagArtifact" | "pushArtifact" | "pullArtifact";
+type Names = "tagArtifact" | "pushArtifact" | "pullArtifact" | "collectArtifacts";
 
 /** The calls about names of artifacts, and about sharing them. */
-export function catalogueHandlers({ catalogue, store }: Services): Pick<Handlers, Names> {
+export function catalogueHandlers(services: Services): Pick<Handlers, Names> {
+  const { catalogue, store } = services;
   return {
+    async collectArtifacts({ principal, scope: { signal } }) {
+      authorize(principal, "operate", principal.project);
+      return { layers: [...(await collect(services, signal))] };
+    },
+
     async tagArtifact({ body: { target, shared = false }, params, principal }) {
       const { project } = principal;
       const scope = shared ? SHARED_PROJECT : project;
