@@ -1,4 +1,0 @@
-import { usageContract } from "../usage.ts";
-import { MICROVM } from "./backend.ts";
-
-usageContract(MICROVM);
