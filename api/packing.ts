@@ -28,7 +28,9 @@ const Count = Type.Integer({ minimum: 0 });
 /** A snapshot, and how it came about. */
 export const PackView = closed({
   artifact: ArtifactView,
-  layer: Type.String({ description: "The layer of the changes, the last of the artifact's." }),
+  layer: Type.String({
+    description: "The layer of the changes, the last of the artifact's; in a long chain it has earlier ones, too.",
+  }),
   entries: described(Count, "Files, directories, links and deletions in it."),
   bytes: described(Count, "Of the files, holes included."),
   frozenMs: described(Type.Number(), "How long its processes were held still."),

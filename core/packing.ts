@@ -33,7 +33,7 @@ export interface PackedDiff {
   readonly config: ImageConfig;
   /** Of all layers in the store. */
   readonly sizeBytes: number;
-  /** The layer of the changes. */
+  /** The layer of the changes, the last; in a long chain it has those of earlier packs, too. */
   readonly layer: LayerDigest;
   /** Files, directories, links and deletions in it. */
   readonly entries: number;

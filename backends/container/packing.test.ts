@@ -31,3 +31,20 @@ test("a copy that fails half-way leaves none", async () => {
   await assert.rejects(copying ?? Promise.resolve(), { kind: "AlreadyExists" });
   assert.deepEqual((await rig.backend.inventory()).uppers, new Set([spec.id, taken.id]));
 });
+
+test("a chain of forty packs stays below what an edge takes, and its end still has all of it", async () => {
+  await using rig = await containerRig();
+  let spec = rig.spec();
+  await rig.backend.create(spec, { slot: 1 }, soon());
+  const upper = join(rig.options.runDir, "volume", spec.id, "upper");
+  for (let link = 0; link < 40; link += 1) {
+    writeFileSync(join(upper, `file-${link}`), String(link));
+    const packed = await rig.backend.packing?.pack(spec, OPTIONS, AbortSignal.timeout(60_000));
+    spec = { ...spec, layers: packed?.layers ?? [] };
+    assert.ok(spec.layers.length <= 32, `${spec.layers.length} layers`);
+  }
+  const last = { ...rig.spec(), layers: spec.layers };
+  await rig.backend.create(last, { slot: 2 }, soon());
+  const packed = await rig.backend.packing?.pack(last, OPTIONS, soon());
+  assert.equal(packed?.entries, 0);
+});

@@ -4,9 +4,14 @@ import type { PackedDiff, Packing, PackOptions } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Cgroups } from "#host/cgroup/cgroups.ts";
 import type { UpperReading, Volume } from "#host/volume/volume.ts";
+import { collapseLayers } from "#images/collapse.ts";
 import { checkPatterns, type PackedUpper, packUpper } from "#images/pack/pack.ts";
 import type { LayerStore } from "#images/store.ts";
 import { diskLimitBytes } from "./check.ts";
+
+/** Each layer costs every lookup of a name a step, and an edge takes 64. */
+const MOST_LAYERS = 32;
+const MERGED_LAYERS = 24;
 
 /** What packing needs of a node. */
 export interface PackingParts {
@@ -105,9 +110,16 @@ async function diffOf(
   frozenMs: number,
   store: LayerStore,
 ): Promise<PackedDiff> {
-  const layers = [...below, digest];
+  const layers = await compacted(store, [...below, digest]);
   const sizeBytes = await sizeOf(store, layers);
-  return { layers, config, sizeBytes, layer: digest, entries, dataBytes, frozenMs, skipped };
+  return { layers, config, sizeBytes, layer: layers.at(-1) ?? digest, entries, dataBytes, frozenMs, skipped };
+}
+
+/** In a long chain the upper layers become one; their data stay where they are. */
+async function compacted(store: LayerStore, layers: PackedDiff["layers"]): Promise<PackedDiff["layers"]> {
+  if (layers.length <= MOST_LAYERS) return layers;
+  const merged = await collapseLayers(store, layers.slice(-MERGED_LAYERS), Number.MAX_SAFE_INTEGER);
+  return [...layers.slice(0, -MERGED_LAYERS), ...merged];
 }
 
 /** Metadata of each layer, and each blob once. */
