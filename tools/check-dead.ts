@@ -3,7 +3,8 @@ import { importsOf, resolveImport, subpathsOf } from "./imports.ts";
 import { isTestCode, type Problem, type Tree } from "./tree.ts";
 
 /** Files that something other than an import starts or reads. */
-const ENTRIES = /^(bin\/[\w-]+\.ts|bench\/main\.ts|client\/sdk\/index\.ts|tools\/(main|check-commits)\.ts|layers\.ts)$/;
+const ENTRIES =
+  /^(bin\/[\w-]+\.ts|bench\/main\.ts|client\/sdk\/index\.ts|tools\/(main|check-commits)\.ts|tests\/contract\/client\.ts|layers\.ts)$/;
 /** Product code whose whole purpose is to be used by tests. */
 const FOR_TESTS = /^backends\/fake\//;
 

@@ -1,19 +1,15 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { seededRandom } from "#control/placement/random.ts";
-import { Client, type Sandbox } from "#sdk";
+import { Client } from "#sdk";
 import type { TestNode } from "../support/node.ts";
-import { output } from "../support/sandbox.ts";
-import { waitUntil } from "../support/wait.ts";
 import type { ContractBackend } from "./backend.ts";
 import { interrupted, KILL_ROUNDS, type Moment } from "./interrupted.ts";
 import { OPERATIONS, type Operation } from "./operations.ts";
+import { countProcesses, nothingRemains } from "./remains.ts";
 
-/** Processes of the sandbox beside the shell that counts them. */
-const COUNT = "ls /proc | grep -c '^[0-9]'";
 /** Most operations are over by then. */
 const LATEST_MS = 60;
-const LIMIT_MS = 30_000;
 
 /**
  * The node is killed with SIGKILL in the middle of everything, and started again: what can go on goes on as if nothing had happened, what
@@ -39,7 +35,7 @@ export function nodeKillsContract(backend: ContractBackend): void {
     async function round(operation: Operation, moment: Exclude<Moment, "afterwards">): Promise<void> {
       using client = new Client({ url: node.url, token: node.token, retries: 20 });
       const sandbox = client.sandboxes.use((await backend.create(node)).id);
-      const idle = await output(sandbox, COUNT);
+      const idle = await countProcesses(sandbox);
       await operation.prepare?.(sandbox);
       const outcome = await interrupted(operation, sandbox, moment, async () => {
         const { port } = new URL(node.url);
@@ -51,24 +47,7 @@ export function nodeKillsContract(backend: ContractBackend): void {
         (resumed ? ["done"] : ["done", "Unavailable"]).includes(outcome),
         `${outcome} at ${JSON.stringify(moment)}`,
       );
-      assert.equal((await sandbox.info()).state, "ready");
-      await endAll(sandbox);
-      await waitUntil("nobody is at work", LIMIT_MS, async () => (await output(sandbox, COUNT)) === idle);
-      await sandbox.remove();
-      for (const count of await node.client.nodes.resources(node.marks.edge)) {
-        assert.deepEqual([count.class, count.found, count.surplus], [count.class, count.expected, []]);
-      }
+      await nothingRemains(node, sandbox, idle);
     }
   });
-}
-
-/** Ends what was started and still runs; all of it has an end that was observed. */
-async function endAll(sandbox: Sandbox): Promise<void> {
-  for (const { name } of await sandbox.sessions()) await sandbox.openedSession(name).remove();
-  for (const { id } of await sandbox.commands()) {
-    const command = sandbox.command(id);
-    await command.signal("SIGKILL");
-    const { status } = await command.wait({ timeoutMs: LIMIT_MS });
-    assert.ok(["exited", "signaled"].includes(status.cause), status.cause);
-  }
 }

@@ -1,0 +1,4 @@
+import { clientKillsContract } from "../client-kills.ts";
+import { CONTAINER } from "./backend.ts";
+
+clientKillsContract(CONTAINER);
