@@ -52,6 +52,8 @@ export interface GuestHello {
 
 /** Who is told what a task does. Calls come in order; `end` is the last, after all output written before the leader's end. */
 export interface TaskSink {
+  /** Before everything else of a task that was started here: its end may come with its beginning, ahead of any promise. */
+  started?(pid: number): void;
   output(stream: OutputStream, offset: number, bytes: Uint8Array): void;
   /** Nobody in the sandbox holds the stream any more. May come after `end` when a background child holds it. */
   ended(stream: OutputStream, offset: number): void;

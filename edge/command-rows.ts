@@ -19,6 +19,9 @@ export interface CommandRow {
   readonly keptBytes: number;
 }
 
+/** That a sandbox was active is written this often: an edge that finds it ready again counts from then on anyway. */
+const ACTIVITY_EVERY_MS = 1_000;
+
 /** The end of a command: all of it or nothing is recorded. */
 export interface CommandEnd {
   readonly status: ExitStatus;
@@ -31,6 +34,9 @@ export interface CommandEnd {
 export class CommandRows {
   readonly #journal: Journal;
   readonly #sandbox: SandboxId;
+  /** Of commands that have begun, until they are written. */
+  readonly #pids = new Map<number, Disposable>();
+  #activityAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(journal: Journal, sandbox: SandboxId) {
     this.#journal = journal;
@@ -57,20 +63,28 @@ export class CommandRows {
     return Buffer.byteLength(spec);
   }
 
+  /** Recorded soon, or with the end: the next edge asks the agent. */
   started(number: number, pid: number): void {
-    this.#journal
-      .prepare("UPDATE commands SET pid = ? WHERE sandbox = ? AND number = ?")
-      .run(pid, this.#sandbox, number);
+    const record = () => {
+      this.#pids.delete(number);
+      this.#journal
+        .prepare("UPDATE commands SET pid = ? WHERE sandbox = ? AND number = ?")
+        .run(pid, this.#sandbox, number);
+    };
+    this.#pids.set(number, this.#journal.putOff(record));
   }
 
   /** The end, and that it was activity. */
-  ended(number: number, end: CommandEnd, atMs: number): void {
-    this.#journal.transact(() => {
+  ended(number: number, end: CommandEnd & { readonly pid: number }, atMs: number): void {
+    this.#pids.get(number)?.[Symbol.dispose]();
+    this.#pids.delete(number);
+    const record = () => {
       this.#journal
         .prepare(
-          "UPDATE commands SET status = ?, streams = ?, kept = ?, stdout = ?, stderr = ? WHERE sandbox = ? AND number = ?",
+          "UPDATE commands SET pid = ?, status = ?, streams = ?, kept = ?, stdout = ?, stderr = ? WHERE sandbox = ? AND number = ?",
         )
         .run(
+          end.pid,
           JSON.stringify(end.status),
           JSON.stringify(end.streams),
           end.keptBytes,
@@ -79,8 +93,16 @@ export class CommandRows {
           this.#sandbox,
           number,
         );
+    };
+    if (Math.abs(atMs - this.#activityAtMs) < ACTIVITY_EVERY_MS) {
+      record();
+      return;
+    }
+    this.#journal.transact(() => {
+      record();
       this.#journal.prepare("UPDATE sandboxes SET activity = ? WHERE id = ?").run(atMs, this.#sandbox);
     });
+    this.#activityAtMs = atMs;
   }
 
   /** What changed after the end: a background child went on writing. */

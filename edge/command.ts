@@ -129,6 +129,10 @@ export class LiveCommand implements TaskSink {
     this.#tellDone();
   }
 
+  started(pid: number): void {
+    this.pid = pid;
+  }
+
   output(stream: OutputStream, offset: number, bytes: Uint8Array): void {
     this.logs[stream].append(offset, bytes);
   }

@@ -173,6 +173,8 @@ export class Commands {
     this.#restoreNumbers(reports);
     for (const row of this.#host.rows.open()) {
       const command = this.#adopt(row, this.#reopen(row));
+      // An earlier process may have fed it.
+      command.stdinTaken = undefined;
       if (row.status !== undefined) command.restore(row.status);
       this.#reunite(command, link, reports);
     }
@@ -263,7 +265,8 @@ export class Commands {
     try {
       const { pid } = await link.start(number, task, command);
       command.pid = pid;
-      if (!this.#closed) this.#host.rows.started(number, pid);
+      // The record of an end has it, too.
+      if (!this.#closed && command.status === undefined) this.#host.rows.started(number, pid);
     } catch (error) {
       // A connection that broke on the way leaves it open whether the task runs: the next link tells, and settles it.
       if (asSandboxError(error).kind !== "Unavailable") this.#erase(command);
@@ -278,7 +281,6 @@ export class Commands {
     // An earlier process may have kept more than the row says.
     this.#budget.adopt(command.keptBytes - row.keptBytes);
     command.pid = row.pid ?? 0;
-    if (row.pid !== undefined) command.stdinTaken = undefined;
     this.#live.set(row.id, command);
     if (row.spec.idempotencyKey !== undefined) this.#byKey.set(row.spec.idempotencyKey, command);
     // A shell that waits for lines is no work: a session that was forgotten must not keep its sandbox for ever.
@@ -327,7 +329,8 @@ export class Commands {
       tookOomKill: (killed) => this.#host.tookOomKill(killed),
       warn: (facts, message) => this.#host.warn(facts, message),
       recordEnd: (command, end) => {
-        if (!this.#closed) this.#host.rows.ended(command.identity.number, end, this.#host.now());
+        if (!this.#closed)
+          this.#host.rows.ended(command.identity.number, { ...end, pid: command.pid }, this.#host.now());
         this.#idle(command);
       },
       recordStreams: (command, streams: Readonly<Record<OutputStream, StreamInfo>>) => {

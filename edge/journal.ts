@@ -3,6 +3,9 @@ import { join } from "node:path";
 import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { SandboxError } from "#core/errors.ts";
 
+/** Work that was put off waits so long for more to be done with it. */
+const PUT_OFF_MS = 50;
+
 /**
  * The edge's memory of what it owns: intent before the act, the result after it.
  *
@@ -13,6 +16,8 @@ import { SandboxError } from "#core/errors.ts";
 export class Journal implements Disposable {
   readonly #db: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
+  readonly #putOff = new Set<() => void>();
+  #timer: NodeJS.Timeout | undefined;
 
   private constructor(db: DatabaseSync) {
     this.#db = db;
@@ -56,8 +61,27 @@ export class Journal implements Disposable {
     }
   }
 
+  /** Writes soon, in one transaction with what else was put off: for what the next edge can do without. Disposing takes it back. */
+  putOff(work: () => void): Disposable {
+    this.#putOff.add(work);
+    this.#timer ??= setTimeout(() => this.#catchUp(), PUT_OFF_MS).unref();
+    return { [Symbol.dispose]: () => this.#putOff.delete(work) };
+  }
+
   [Symbol.dispose](): void {
-    if (this.#db.isOpen) this.#db.close();
+    if (!this.#db.isOpen) return;
+    this.#catchUp();
+    this.#db.close();
+  }
+
+  #catchUp(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (this.#putOff.size === 0) return;
+    this.transact(() => {
+      for (const work of this.#putOff) work();
+    });
+    this.#putOff.clear();
   }
 }
 

@@ -198,6 +198,26 @@ describe("the journal", () => {
     Journal.open(dir.path)[Symbol.dispose]();
   });
 
+  test("writes what was put off when it is closed at the latest, unless that was taken back", () => {
+    using dir = directory();
+    const journal = Journal.open(dir.path);
+    const insert = (number: number) => () =>
+      journal
+        .prepare("INSERT INTO commands (sandbox, number, id, spec, cap, started) VALUES ('s', ?, ?, '', 1, 1)")
+        .run(number, `c${number}`);
+    journal.putOff(insert(1));
+    journal.putOff(insert(2))[Symbol.dispose]();
+    journal[Symbol.dispose]();
+    using again = Journal.open(dir.path);
+    assert.deepEqual(
+      again
+        .prepare("SELECT number FROM commands")
+        .all()
+        .map(({ number }) => number),
+      [1],
+    );
+  });
+
   test("keeps all of a transaction or nothing of it", () => {
     using dir = directory();
     using journal = Journal.open(dir.path);

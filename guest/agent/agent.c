@@ -205,9 +205,10 @@ static void tidy(struct agent *a) {
 
 static int wait_ms(const struct agent *a) {
 	if (!list_empty(&a->readable) || connection_busy(a) || a->children_due) return 0;
-	if (a->timer_us == NEVER) return -1;
-	if (a->timer_us <= a->now_us) return 0;
-	uint64_t wait = (a->timer_us - a->now_us + 999) / 1000;
+	uint64_t at_us = !list_empty(&a->held) && a->held_us < a->timer_us ? a->held_us : a->timer_us;
+	if (at_us == NEVER) return -1;
+	if (at_us <= a->now_us) return 0;
+	uint64_t wait = (at_us - a->now_us + 999) / 1000;
 	return wait > 60000 ? 60000 : (int)wait;
 }
 
@@ -226,6 +227,7 @@ static void turn(struct agent *a) {
 	}
 	spawner_feed(a);
 	if (a->children_due) tasks_reap(a);
+	streams_release(a);
 	read_streams(a);
 	connection_pump(a);
 	if (count > 0 && a->tidy_us == NEVER) {
@@ -279,6 +281,7 @@ static void prepare(struct agent *a) {
 	list_init(&a->readable);
 	list_init(&a->due);
 	list_init(&a->waiting);
+	list_init(&a->held);
 	a->connection.fd = a->spawner.fd = -1;
 	for (int i = 0; i < NOTICES; i++) a->notices[i] = -1;
 	a->timer_us = a->look_us = a->tidy_us = NEVER;

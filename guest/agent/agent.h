@@ -54,6 +54,7 @@ struct stream {
 	bool ended;           /* and everything was read */
 	bool resumed; /* this connection has said from where it wants the stream */
 	bool eof_sent;
+	bool held; /* its end waits for that of the leader, or has done so */
 	uint8_t *ring;
 	uint64_t from, sent, to; /* acknowledged, handed to this connection, read from the pipe */
 	uint64_t mark;           /* what the leader's end must wait for, once it has ended */
@@ -189,6 +190,8 @@ struct agent {
 	int notices_next;
 	struct connection connection;
 	struct link readable, due, waiting;
+	struct link held; /* streams at their end, until that of their leaders or held_us */
+	uint64_t held_us;
 	/* Beside the tasks, so that a search touches little memory. */
 	uint32_t numbers[TASK_LIMIT];
 	pid_t pids[TASK_LIMIT];
@@ -278,8 +281,10 @@ void stream_event(struct agent *agent, struct stream *stream, bool hung_up);
 /* False: the offset is not the edge's to acknowledge. */
 bool stream_acknowledge(struct agent *agent, struct task *task, int which, uint64_t offset);
 void stream_close(struct stream *stream);
-/* What is in the pipe now, the leader's end must wait for. */
-void stream_mark(struct agent *agent, struct stream *stream);
+/* What is in the pipe now, the end of the leader must wait for. */
+void stream_leader_ended(struct agent *agent, struct stream *stream);
+/* Streams whose end has waited long enough are read to it. */
+void streams_release(struct agent *agent);
 bool input_take(struct agent *agent, struct task *task, uint64_t offset, const uint8_t *bytes, uint32_t size);
 void input_finish(struct agent *agent, struct task *task, uint64_t offset);
 void input_drain(struct agent *agent, struct task *task);

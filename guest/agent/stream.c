@@ -12,6 +12,8 @@
 #include "start.h"
 
 #define READ_SIZE 65536u
+/* How long the end of a stream waits for that of the leader. */
+#define HOLD_US 5000u
 /* More than the kernel keeps between the two ends of a terminal: 8 KiB on the way, 4 KiB to be read. */
 #define TERMINAL_HOLDS 65536u
 
@@ -22,7 +24,7 @@ void stream_close(struct stream *stream) {
 	*stream = (struct stream){.fd = -1};
 }
 
-void stream_mark(struct agent *agent, struct stream *stream) {
+static void stream_mark(struct agent *agent, struct stream *stream) {
 	int held = 0;
 	if (stream->terminal && stream->fd >= 0) {
 		/* Nothing counts what is on its way: a read that finds nothing more ends the wait, or so much that it came later. */
@@ -44,6 +46,37 @@ void stream_event(struct agent *agent, struct stream *stream, bool hung_up) {
 	}
 }
 
+/* At its end, as far as can be seen without reading, and so without room for what might come. */
+static bool drained(const struct stream *stream, const struct task *task) {
+	int held = 0;
+	bool pipe = !stream->terminal && task->action != ACTION_CONNECT;
+	return pipe && stream->hung_up && ioctl(stream->fd, FIONREAD, &held) == 0 && held == 0;
+}
+
+/* Most streams end with the leader, a moment before that is known: told together they wake the edge once. */
+static bool wait_for_leader(struct agent *agent, const struct task *task, struct stream *stream) {
+	if (task->state != TASK_RUNNING || stream->held) return false;
+	stream->held = true;
+	if (list_empty(&agent->held)) agent->held_us = agent->now_us + HOLD_US;
+	list_append(&agent->held, &stream->readable);
+	return true;
+}
+
+static void release(struct agent *agent, struct stream *stream) {
+	link_leave(&stream->readable);
+	list_append(&agent->readable, &stream->readable);
+}
+
+void streams_release(struct agent *agent) {
+	if (agent->held_us > agent->now_us) return;
+	while (!list_empty(&agent->held)) release(agent, OWNER_OF(agent->held.next, struct stream, readable));
+}
+
+void stream_leader_ended(struct agent *agent, struct stream *stream) {
+	if (stream->held && stream->fd >= 0) release(agent, stream);
+	stream_mark(agent, stream);
+}
+
 static ssize_t read_into_ring(struct stream *stream, size_t room) {
 	size_t at = stream->to % OUTPUT_WINDOW;
 	size_t first = room < OUTPUT_WINDOW - at ? room : OUTPUT_WINDOW - at;
@@ -58,14 +91,16 @@ void stream_read(struct agent *agent, struct task *task, struct stream *stream) 
 		stream->stalled = true;
 		return;
 	}
-	if (stream->ring == NULL) stream->ring = pages_map(OUTPUT_WINDOW);
-	if (stream->ring == NULL) {
+	bool over = drained(stream, task);
+	if (over && wait_for_leader(agent, task, stream)) return;
+	if (stream->ring == NULL && !over) stream->ring = pages_map(OUTPUT_WINDOW);
+	if (stream->ring == NULL && !over) {
 		/* No memory now: the writer waits, and the next turn tries again. */
 		list_append(&agent->readable, &stream->readable);
 		return;
 	}
 	size_t room = free < READ_SIZE ? (size_t)free : READ_SIZE;
-	ssize_t got = read_into_ring(stream, room);
+	ssize_t got = over ? 0 : read_into_ring(stream, room);
 	if (got > 0) stream->to += (uint64_t)got;
 	/*
 	 * The pipe is empty. An end must not wait for what a command has read back out of it, by way of /proc/self/fd. A terminal

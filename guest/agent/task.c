@@ -187,7 +187,7 @@ void task_finish(struct agent *agent, struct task *task) {
 		return;
 	}
 	task->state = TASK_ENDED;
-	for (int i = 0; i < STREAMS; i++) stream_mark(agent, &task->streams[i]);
+	for (int i = 0; i < STREAMS; i++) stream_leader_ended(agent, &task->streams[i]);
 	task_due(agent, task);
 }
 

@@ -5,7 +5,7 @@ import { Duplex } from "node:stream";
 import { describe, test } from "node:test";
 import fc from "fast-check";
 import { connectUnix, openLink } from "./connect.ts";
-import { FRAME, newFrame, putOffset } from "./frames.ts";
+import { FRAME, FRAME_HEADER_BYTES, newFrame, putOffset } from "./frames.ts";
 import { EXEC_DEFAULTS, exec, forEachBuild, nextNumber, Recorder, run, shell, TestAgent } from "./testing.ts";
 
 /** A stream whose other end the test plays. */
@@ -52,6 +52,20 @@ function out(task: number, stream: number, offset: number, text: string): Buffer
   return frame;
 }
 
+/** All that is said of a task which writes nothing. */
+function ended(task: number): Buffer[] {
+  const ends = [0, 1].map((stream) => newFrame(FRAME.outEof, stream, task, 8));
+  const told = [...ends, newFrame(FRAME.exit, 0, task, 28)];
+  return [started(task), ...told.map((frame) => frame.fill(0, FRAME_HEADER_BYTES))];
+}
+
+/** The types of whole frames that lie one behind the other. */
+function typesIn(bytes: Buffer): number[] {
+  const types: number[] = [];
+  for (let at = 0; at < bytes.length; at += 4 + bytes.readUInt32LE(at)) types.push(bytes.readUInt8(at + 4));
+  return types;
+}
+
 function started(task: number): Buffer {
   const frame = newFrame(FRAME.started, 0, task, 4);
   frame.writeUInt32LE(99, 12);
@@ -59,6 +73,24 @@ function started(task: number): Buffer {
 }
 
 describe("a link against an agent that misbehaves", () => {
+  test("a task of which nothing more can come is forgotten along with the next start, any other one at once", async () => {
+    const { agent, link } = await greeted();
+    const task = { ...EXEC_DEFAULTS, action: exec("/bin/true") };
+    const recorder = new Recorder(() => undefined);
+    const first = link.start(1, task, recorder);
+    agent.say(...ended(1));
+    await first;
+    const types = () => agent.sent.flatMap((chunk) => typesIn(chunk));
+    agent.sent.length = 0;
+    link.forget(1);
+    assert.deepEqual(types(), []);
+    void link.start(2, task, recorder).catch(() => undefined);
+    assert.deepEqual([types(), agent.sent.length], [[FRAME.forget, FRAME.start], 1]);
+    link.forget(2);
+    assert.deepEqual(types().at(-1), FRAME.forget);
+    link.close();
+  });
+
   test("nobody listening is SandboxLost, an abort its own reason", async () => {
     await assert.rejects(connectUnix("/tmp/no-such-dir/agent.sock", AbortSignal.timeout(1000)), {
       kind: "SandboxLost",

@@ -21,6 +21,9 @@ import { streamCode, TaskFollower } from "./task.ts";
 const OFFSET_BYTES = 8;
 /** Tasks that an agent can know. */
 const TASK_LIMIT = 1024;
+/** A task of which nothing more can come is forgotten with what is sent next, or after so long, or with so many others. */
+const FORGET_WITHIN_MS = 100;
+const FORGET_TOGETHER = 64;
 /** An offset that means "wherever the agent is". */
 const ANY_OFFSET = Buffer.alloc(OFFSET_BYTES, 0xff);
 const START_OF_STREAMS: Readonly<Record<OutputStream, number>> = { stdout: 0, stderr: 0 };
@@ -54,6 +57,9 @@ export class AgentLink implements GuestLink {
     string,
     { readonly number: number; readonly stream: OutputStream; readonly offset: number }
   >();
+  /** Frames that let the agent forget, and that nothing waits for: a write of their own would wake it for nothing. */
+  readonly #forgets: Buffer[] = [];
+  #forgetTimer: NodeJS.Timeout | undefined;
   #hello: GuestHello | undefined;
   #inputWindowBytes = 0;
   #lastPing = 0;
@@ -89,7 +95,7 @@ export class AgentLink implements GuestLink {
       const frame = encodeStart(number, task);
       const waiter = { resolve, reject };
       this.#tasks.set(number, new TaskFollower(sink, this.#newInput(number), START_OF_STREAMS, waiter));
-      this.#stream.write(frame);
+      this.#send(frame);
     });
   }
 
@@ -97,7 +103,7 @@ export class AgentLink implements GuestLink {
     return new Promise((resolve, reject) => {
       this.#requireOpen();
       this.#listings.push({ reports: [], resolve, reject });
-      if (this.#listings.length === 1) this.#stream.write(newFrame(FRAME.list, 0, 0, 0));
+      if (this.#listings.length === 1) this.#send(newFrame(FRAME.list, 0, 0, 0));
     });
   }
 
@@ -156,7 +162,10 @@ export class AgentLink implements GuestLink {
     const follower = this.#tasks.get(number);
     this.#tasks.delete(number);
     follower?.fail(new SandboxError("Cancelled", "the task was dropped"));
-    this.#send(newFrame(FRAME.forget, 0, number, 0));
+    this.#forgets.push(newFrame(FRAME.forget, 0, number, 0));
+    // One that still runs or writes ends by this.
+    if (follower?.over !== true || this.#forgets.length >= FORGET_TOGETHER) this.#sendForgets();
+    else this.#forgetTimer ??= setTimeout(() => this.#sendForgets(), FORGET_WITHIN_MS).unref();
   }
 
   ping(timeoutMs: number): Promise<void> {
@@ -186,7 +195,19 @@ export class AgentLink implements GuestLink {
 
   #send(frame: Buffer): void {
     // On a closed link there is nobody to tell, and `closed` has said so.
-    if (this.#open) this.#stream.write(frame);
+    if (this.#open)
+      this.#stream.write(this.#forgets.length === 0 ? frame : Buffer.concat([...this.#takeForgets(), frame]));
+  }
+
+  #sendForgets(): void {
+    const frames = this.#takeForgets();
+    if (this.#open && frames.length > 0) this.#stream.write(Buffer.concat(frames));
+  }
+
+  #takeForgets(): Buffer[] {
+    clearTimeout(this.#forgetTimer);
+    this.#forgetTimer = undefined;
+    return this.#forgets.splice(0);
   }
 
   #requireOpen(): void {
@@ -329,11 +350,12 @@ export class AgentLink implements GuestLink {
   #listEnd(): void {
     const listing = this.#listings.shift();
     listing?.resolve(listing.reports);
-    if (this.#listings.length > 0) this.#stream.write(newFrame(FRAME.list, 0, 0, 0));
+    if (this.#listings.length > 0) this.#send(newFrame(FRAME.list, 0, 0, 0));
   }
 
   #lose(): void {
     this.#open = false;
+    this.#takeForgets();
     const error = this.failure ?? connectionLost();
     for (const follower of this.#tasks.values()) follower.fail(error);
     for (const listing of this.#listings) listing.reject(error);

@@ -59,6 +59,15 @@ forEachBuild((build) => {
       link.close();
     });
 
+    test("the ends of streams that a running leader has closed are told while it runs", async () => {
+      await using agent = await TestAgent.start({ build });
+      const link = await agent.connect();
+      const { recorder, number } = await begin(link, "echo x; exec >&- 2>&-; read y", "pipe", true);
+      await recorder.drained.promise;
+      assert.deepEqual([recorder.text("stdout"), recorder.receivedAtEnd], ["x\n", undefined]);
+      link.closeStdin(number);
+    });
+
     test("stdin that is none is empty, stdin that is closed ends", async () => {
       await using agent = await TestAgent.start({ build });
       const link = await agent.connect();

@@ -20,6 +20,8 @@ export class TaskFollower {
   readonly #sink: TaskSink;
   readonly #next: Record<OutputStream, number>;
   readonly #acknowledged: Record<OutputStream, number>;
+  /** What has not been told of yet: the leader's end, and that of each stream. */
+  readonly #outstanding = new Set(["end", "stdout", "stderr"]);
   #waiter: Waiter | undefined;
   /** Who asked how far the input is; the agent answers in order. */
   #offsetWaiters: { readonly resolve: (offset: number) => void; readonly reject: (error: Error) => void }[] = [];
@@ -32,8 +34,15 @@ export class TaskFollower {
     this.#waiter = waiter;
   }
 
+  /** True when the agent has nothing more to say of it. */
+  get over(): boolean {
+    return this.#outstanding.size === 0;
+  }
+
   started(frame: Frame): void {
-    this.#waiter?.resolve({ pid: frame.payload.readUInt32LE(0) });
+    const pid = frame.payload.readUInt32LE(0);
+    this.#sink.started?.(pid);
+    this.#waiter?.resolve({ pid });
     this.#waiter = undefined;
   }
 
@@ -61,10 +70,12 @@ export class TaskFollower {
     const stream = streamOf(frame);
     const offset = getOffset(frame.payload, 0);
     if (offset !== this.#next[stream]) throw malformed(`the end of output at ${offset} after ${this.#next[stream]}`);
+    this.#outstanding.delete(stream);
     this.#sink.ended(stream, offset);
   }
 
   exited(frame: Frame): void {
+    this.#outstanding.delete("end");
     this.#sink.end(decodeEnd(frame.flag, frame.payload, 0));
   }
 
