@@ -19,6 +19,7 @@ const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
   command: async () => (await import("./command.ts")).measureCommand,
   fncall: async () => (await import("./fncall.ts")).measureFncall,
   files: async () => (await import("./files.ts")).measureFiles,
+  images: async () => (await import("./images.ts")).measureImages,
   idle: async () => (await import("./idle.ts")).measureIdle,
   layers: async () => (await import("./layers.ts")).measureLayers,
   pack: async () => (await import("./pack.ts")).measurePack,
