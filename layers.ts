@@ -18,7 +18,8 @@ export const LAYERS: Readonly<Record<string, readonly string[]>> = {
   edge: ["core"],
   control: ["core", "core/tar", "api", "images"],
   "client/sdk": ["api"],
-  "client/cli": ["client/sdk", "core/tar"],
+  "client/build": ["client/sdk", "core/tar"],
+  "client/cli": ["client/sdk", "client/build", "core/tar"],
   bin: [
     "core",
     "api",
@@ -31,6 +32,7 @@ export const LAYERS: Readonly<Record<string, readonly string[]>> = {
     "edge",
     "control",
     "client/sdk",
+    "client/build",
     "client/cli",
   ],
   bench: [
@@ -46,6 +48,7 @@ export const LAYERS: Readonly<Record<string, readonly string[]>> = {
     "edge",
     "control",
     "client/sdk",
+    "client/build",
     "client/cli",
     "bin",
     "guest/protocol",
@@ -64,6 +67,7 @@ export const LAYERS: Readonly<Record<string, readonly string[]>> = {
     "edge",
     "control",
     "client/sdk",
+    "client/build",
     "client/cli",
     "bin",
     "guest/protocol",

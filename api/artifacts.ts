@@ -42,6 +42,15 @@ export const BuildRequest = closed({
 });
 export type BuildRequest = Static<typeof BuildRequest>;
 
+const ImageWords = Type.Array(Type.String(), { maxItems: 4096 });
+
+/** What an image says to those who run images; sandboxes do not act on it. */
+export const ImageNotes = closed({
+  labels: Type.Optional(Type.Record(Type.String(), Type.String(), { maxProperties: 4096 })),
+  command: Type.Optional(ImageWords),
+  entrypoint: Type.Optional(ImageWords),
+});
+
 /** An environment part in the catalogue. */
 export const ArtifactView = closed({
   name: Type.String(),
@@ -53,6 +62,7 @@ export const ArtifactView = closed({
     env: Environment,
     user: Type.Optional(Type.String()),
     workdir: Type.Optional(Type.String()),
+    image: Type.Optional(ImageNotes),
   }),
   sizeBytes: Type.Number(),
   createdAtMs: Type.Number(),

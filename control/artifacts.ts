@@ -124,12 +124,6 @@ function artifactTable(state: StateStore): ArtifactTable {
 function recordOf(json: string): ArtifactRecord {
   const record = JSON.parse(json) as ArtifactRecord;
   const { labels = {}, parents = [], taggedAtMs = record.createdAtMs, isPublished = false } = record;
-  return {
-    ...record,
-    labels,
-    parents,
-    taggedAtMs,
-    isPublished,
-    config: { env: record.config.env, user: record.config.user, workdir: record.config.workdir },
-  };
+  const { env, user, workdir, ...more } = record.config;
+  return { ...record, labels, parents, taggedAtMs, isPublished, config: { env, user, workdir, ...more } };
 }

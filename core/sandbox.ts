@@ -42,6 +42,14 @@ export interface ImageConfig {
   readonly env: Readonly<Record<string, string>>;
   readonly user: string | undefined;
   readonly workdir: string | undefined;
+  readonly image?: ImageNotes;
+}
+
+/** What an image says to those who run images; sandboxes do not act on it. */
+export interface ImageNotes {
+  readonly labels?: Readonly<Record<string, string>>;
+  readonly command?: readonly string[];
+  readonly entrypoint?: readonly string[];
 }
 
 /** Time limits of a sandbox, enforced by its node. Zero or less is refused; `undefined` means no limit. */

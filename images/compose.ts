@@ -34,10 +34,12 @@ export function compose({ base, workspace, toolkits }: Composition): Composed {
 }
 
 function merge(lower: ImageConfig, upper: ImageConfig): ImageConfig {
+  const image = upper.image ?? lower.image;
   return {
     env: { ...lower.env, ...upper.env },
     user: upper.user ?? lower.user,
     workdir: upper.workdir ?? lower.workdir,
+    ...(image === undefined ? {} : { image }),
   };
 }
 

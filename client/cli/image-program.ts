@@ -1,4 +1,5 @@
 import type { Command } from "commander";
+import { CliError } from "./cli-error.ts";
 import { contextOf, subcommand, type Wiring } from "./subcommand.ts";
 import { pair } from "./units.ts";
 
@@ -6,15 +7,7 @@ import { pair } from "./units.ts";
 export function addImageCommands(program: Command, wiring: Wiring): void {
   const { finish } = wiring;
   const image = program.command("image").description("environment parts: bases, workspaces, toolkits");
-  subcommand(image, "build", "build a Debian base")
-    .argument("<name>", "name[:tag]")
-    .option("--debian <suite>", "Debian suite, such as bookworm")
-    .option("--include <packages>", "more packages, separated by commas")
-    .option("--label <name=value>", "label (may be given again)", pair("--label"))
-    .action(async (name: string, options, command: Command) => {
-      const { build } = await import("./commands/image.ts");
-      finish(await build(contextOf(wiring, command), name, options));
-    });
+  addBuild(image, wiring);
   addImport(image, wiring);
   addExport(image, wiring);
   subcommand(image, "ls", "list artifacts").action(async (_options, command: Command) => {
@@ -74,6 +67,37 @@ function addExport(image: Command, wiring: Wiring): void {
       const { exportArtifact } = await import("./commands/image-export.ts");
       wiring.finish(await exportArtifact(contextOf(wiring, command), name, options));
     });
+}
+
+function addBuild(image: Command, wiring: Wiring): void {
+  subcommand(image, "build", "build a Debian base, or with --tag an image from a Dockerfile")
+    .argument("<what>", "name[:tag] of the Debian base; with --tag, the directory to copy from")
+    .option("--debian <suite>", "Debian suite, such as bookworm")
+    .option("--include <packages>", "more packages, separated by commas")
+    .option("-t, --tag <name>", "name[:tag] of what the Dockerfile makes")
+    .option("-f, --file <file>", "the Dockerfile; the directory's own unless given")
+    .option("--build-arg <name=value>", "value of an ARG (may be given again)", pair("--build-arg"))
+    .option("--label <name=value>", "label of the Debian base (may be given again)", pair("--label"))
+    .option("--no-cache", "take no step from an earlier build")
+    .action(async (what: string, options, command: Command) => {
+      const { tag, file, buildArg, cache, ...debian } = options;
+      if (tag !== undefined) {
+        if (Object.keys(debian).some((name) => name !== "json"))
+          throw oneBuild("--debian, --include and --label", "without --tag");
+        const { buildFile } = await import("./commands/image-build.ts");
+        wiring.finish(await buildFile(contextOf(wiring, command), what, { tag, file, buildArg, cache }));
+        return;
+      }
+      if (file !== undefined || buildArg !== undefined || cache === false) {
+        throw oneBuild("--file, --build-arg and --no-cache", "with --tag NAME");
+      }
+      const { build } = await import("./commands/image.ts");
+      wiring.finish(await build(contextOf(wiring, command), what, debian));
+    });
+}
+
+function oneBuild(names: string, when: string): CliError {
+  return new CliError("InvalidArgument", `${names} go only ${when}`, { hint: "dsec image build --help" });
 }
 
 function addImport(image: Command, wiring: Wiring): void {

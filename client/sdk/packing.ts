@@ -17,6 +17,8 @@ export interface PackOptions extends CallOptions {
   readonly exclude?: readonly string[];
   /** What is scrubbed unless it is named here. */
   readonly keep?: PackRequest["keep"];
+  /** How what is made of the snapshot runs, over what its artifacts say. */
+  readonly config?: PackRequest["config"];
   /** False: its processes are not held still for the moment. */
   readonly consistent?: boolean;
   /** The same key makes one snapshot, however often it is sent. Made up when absent. */
@@ -25,12 +27,13 @@ export interface PackOptions extends CallOptions {
 
 /** Packs the sandbox at `path`. */
 export function packDiff(caller: Caller, path: string, options: PackOptions): Promise<PackView> {
-  const { name, exclude, keep, consistent, idempotencyKey = randomUUID() } = options;
+  const { name, exclude, keep, config, consistent, idempotencyKey = randomUUID() } = options;
   const { signal, timeoutMs = PACK_TIMEOUT_MS } = options;
   const json: PackRequest = {
     name,
     ...(exclude === undefined ? {} : { exclude: [...exclude] }),
     ...(keep === undefined ? {} : { keep }),
+    ...(config === undefined ? {} : { config }),
     ...(consistent === undefined ? {} : { consistent }),
   };
   const headers = { "idempotency-key": idempotencyKey };

@@ -12,7 +12,7 @@ import type {
 } from "#api/index.ts";
 import { edgeOf } from "#core/ids.ts";
 import type { CommandResult, ResourceCount } from "#core/node.ts";
-import type { CommandInfo, ExitStatus, FileInfo, SandboxInfo, SessionInfo } from "#core/sandbox.ts";
+import type { CommandInfo, ExitStatus, FileInfo, ImageNotes, SandboxInfo, SessionInfo } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 import type { WatchEvent } from "#core/watch.ts";
 import type { ArtifactRecord } from "#images/catalogue.ts";
@@ -104,15 +104,24 @@ export function watchView(event: WatchEvent): WatchView {
 /** An artifact as the API shows it. */
 export function artifactView(record: ArtifactRecord): ArtifactView {
   const { layers, config, labels, parents, isPublished, tag, ...rest } = record;
+  const { env, user, workdir, image } = config;
   return {
     ...rest,
     ...(tag === "" ? {} : { tag }),
     layers: [...layers],
-    config: present({ ...config, env: { ...config.env } }),
+    config: present({ env: { ...env }, user, workdir, image: image === undefined ? undefined : imageView(image) }),
     labels: { ...labels },
     parents: [...parents],
     published: isPublished,
   };
+}
+
+function imageView({ labels, command, entrypoint }: ImageNotes): NonNullable<ArtifactView["config"]["image"]> {
+  return present({
+    labels: labels === undefined ? undefined : { ...labels },
+    command: command === undefined ? undefined : [...command],
+    entrypoint: entrypoint === undefined ? undefined : [...entrypoint],
+  });
 }
 
 /** A node as the API shows it. */

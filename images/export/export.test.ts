@@ -43,7 +43,12 @@ describe("exporting an artifact", () => {
     test(`gives an archive (${compression}) whose import is the very same layer, whatever the tree holds`, async () => {
       using made = await temporaryStore();
       const layers = await nasty(made.store);
-      const config = { env: { A: "b=c", PATH: "/bin" }, user: "7:8", workdir: "/srv" };
+      const config = {
+        env: { A: "b=c", PATH: "/bin" },
+        user: "7:8",
+        workdir: "/srv",
+        image: { labels: { a: "b" }, command: ["sh"], entrypoint: ["env"] },
+      };
       const bytes = await exported(options(made.store, layers, { config, compression }));
       const source = ReadableStream.from([bytes]);
       const again = await importArtifact({ store: made.store, source, format: "oci" });

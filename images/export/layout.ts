@@ -136,11 +136,14 @@ async function* compressed(source: AsyncIterable<Uint8Array>, compression: Compr
   }
 }
 
-function configOf({ env, user, workdir }: ImageConfig, diffIds: readonly string[]) {
+function configOf({ env, user, workdir, image = {} }: ImageConfig, diffIds: readonly string[]) {
   const config = {
     Env: Object.entries(env).map(([name, value]) => `${name}=${value}`),
     ...(user === undefined ? {} : { User: user }),
     ...(workdir === undefined ? {} : { WorkingDir: workdir }),
+    ...(image.labels === undefined ? {} : { Labels: image.labels }),
+    ...(image.command === undefined ? {} : { Cmd: image.command }),
+    ...(image.entrypoint === undefined ? {} : { Entrypoint: image.entrypoint }),
   };
   return { ...platform(), config, rootfs: { type: "layers", diff_ids: diffIds } };
 }

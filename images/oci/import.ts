@@ -1,4 +1,4 @@
-import type { ImageConfig, LayerDigest } from "#core/sandbox.ts";
+import type { ImageConfig, ImageNotes, LayerDigest } from "#core/sandbox.ts";
 import { badInput } from "#core/tar/entry.ts";
 import { interruptible } from "../archive/source.ts";
 import { typedStorageErrors } from "../durable.ts";
@@ -87,5 +87,21 @@ function imageConfig(config: Document): ImageConfig {
     const equals = pair.indexOf("=");
     if (equals > 0) env[pair.slice(0, equals)] = pair.slice(equals + 1);
   }
-  return { env, user: run?.text("User") || undefined, workdir: run?.text("WorkingDir") || undefined };
+  const image = run === undefined ? {} : notesOf(run);
+  return {
+    env,
+    user: run?.text("User") || undefined,
+    workdir: run?.text("WorkingDir") || undefined,
+    ...(Object.keys(image).length === 0 ? {} : { image }),
+  };
+}
+
+function notesOf(run: Document): ImageNotes {
+  const labels = run.object("Labels")?.textFields() ?? {};
+  const [command, entrypoint] = [run.texts("Cmd"), run.texts("Entrypoint")];
+  return {
+    ...(Object.keys(labels).length === 0 ? {} : { labels }),
+    ...(command.length === 0 ? {} : { command }),
+    ...(entrypoint.length === 0 ? {} : { entrypoint }),
+  };
 }

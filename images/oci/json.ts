@@ -42,6 +42,11 @@ export class Document {
     return this.#array(field).map((value) => new Document(`an entry of ${field} in ${this.#name}`, value));
   }
 
+  /** Every field, each a text. */
+  textFields(): Readonly<Record<string, string>> {
+    return Object.fromEntries(Object.keys(this.#value).map((field) => [field, this.required(field)]));
+  }
+
   texts(field: string): readonly string[] {
     return this.#array(field).map((value) => (typeof value === "string" ? value : this.#fail(field)));
   }

@@ -1,8 +1,10 @@
 import { createHash } from "node:crypto";
+import type { PackRequest } from "#api/index.ts";
 import { fromWire } from "#core/errors.ts";
 import { edgeOf, newSandboxId, type SandboxId, sandboxIdOf } from "#core/ids.ts";
 import type { Node } from "#core/node.ts";
 import type { Forked } from "#core/packing.ts";
+import type { ImageConfig } from "#core/sandbox.ts";
 import { parseReference } from "#images/reference.ts";
 import { failureOf } from "../failure.ts";
 import type { Call, Handlers, Services } from "../handler.ts";
@@ -26,7 +28,8 @@ export function packingHandlers(services: Services): Pick<Handlers, Names> {
         const packed = await node.packDiff(id, { exclude, keep, consistent }, signal);
         const { layers, config, sizeBytes, layer, entries, dataBytes, frozenMs, skipped } = packed;
         const provenance = `packed from ${id}`;
-        const snapshot = { kind: "snapshot", layers, config, sizeBytes, provenance, parents } as const;
+        const made = { layers, config: configOf(config, body.config), sizeBytes, provenance, parents };
+        const snapshot = { ...made, kind: "snapshot" } as const;
         const artifact = artifactView(await catalogue.put(project, name, snapshot));
         return { artifact, layer, entries, bytes: dataBytes, frozenMs, skipped: { ...skipped } };
       });
@@ -61,4 +64,15 @@ async function forkView(node: Node, id: SandboxId, index: number, outcomes: Fork
     signal.throwIfAborted();
     return { index, error: failureOf(error).body.error };
   }
+}
+
+/** What is asked for goes over what the sandbox's artifacts say. */
+function configOf(config: ImageConfig, asked: PackRequest["config"] = {}): ImageConfig {
+  const image = asked.image ?? config.image;
+  return {
+    env: { ...config.env, ...asked.env },
+    user: asked.user ?? config.user,
+    workdir: asked.workdir ?? config.workdir,
+    ...(image === undefined ? {} : { image }),
+  };
 }
