@@ -106,14 +106,14 @@ export class MachineControl {
   async connectAgent(path: string, signal: AbortSignal): Promise<GuestLink> {
     this.#agent?.destroy();
     const socket = await connectPort(path);
-    this.#agent?.destroy();
-    this.#agent = socket;
     try {
       const nonce = randomBytes(NONCE_BYTES);
       const synchronised = awaitNonce(socket, nonce, signal);
       synchronised.catch(() => {});
-      socket.write(nonce);
       await this.#ask("agent", nonce.toString("hex"));
+      // Not before: an earlier connection to the agent would still have got it.
+      socket.write(nonce);
+      this.#agent = socket;
       await synchronised;
       const linking = openLink(socket, signal);
       // It was told to wait when the nonce had come.
