@@ -78,7 +78,7 @@ export class BuildContext {
   async *archive(entries: readonly PlacedEntry[], copy: CopyMode): AsyncGenerator<Uint8Array> {
     const batch = new Batch();
     for (const entry of entries) {
-      batch.add(tarHeader(tarEntry(entry, copy)));
+      batch.push(tarHeader(tarEntry(entry, copy)));
       if (entry.type !== "file") continue;
       let left = entry.size;
       for await (const piece of createReadStream(join(this.#root, entry.path))) {
@@ -88,9 +88,9 @@ export class BuildContext {
         if (full !== undefined) yield full;
       }
       if (left > 0) throw new DsecError("FailedPrecondition", `${entry.path} changed while it was read`);
-      batch.add(tarPadding(entry.size));
+      batch.push(tarPadding(entry.size));
     }
-    batch.add(endOfArchive());
+    batch.push(endOfArchive());
     yield batch.take();
   }
 

@@ -20,6 +20,7 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { after, before, describe, test } from "node:test";
+import { BATCH_BYTES } from "#core/tar/batch.ts";
 import { tarDirectory } from "./tar-directory.ts";
 
 /** Unpacks with Debian's tar: a reader of nobody's making but its own. */
@@ -65,6 +66,17 @@ describe("tarDirectory", () => {
     assert.equal(readlinkSync(join(copy, "link")), "/etc/passwd");
     assert.equal(statSync(join(copy, "deep/er/empty")).size, 0);
     assert.ok(statSync(join(copy, "fifo")).isFIFO());
+  });
+
+  test("no part is lost that ends where a batch does", async () => {
+    const one = join(root, "one");
+    mkdirSync(one);
+    writeFileSync(join(one, "file"), "");
+    const around = (await bytesOf(one)).length;
+    for (let size = BATCH_BYTES - 8 * 1024; size <= BATCH_BYTES; size += 512) {
+      truncateSync(join(one, "file"), size);
+      assert.equal((await bytesOf(one)).length, around + size, `a file of ${size} bytes`);
+    }
   });
 
   test("names and targets are bytes, of any length that Linux takes", async () => {

@@ -25,7 +25,7 @@ export async function* tarDirectory(
       if (full !== undefined) yield full;
     }
   }
-  batch.add(endOfArchive());
+  batch.push(endOfArchive());
   yield batch.take();
 }
 

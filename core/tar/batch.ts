@@ -6,10 +6,15 @@ export class Batch {
   #parts: Uint8Array[] = [];
   #size = 0;
 
-  /** Everything so far, once that is enough. */
-  add(part: Uint8Array): Uint8Array | undefined {
+  /** Takes a part; the next that is handed over begins with it. */
+  push(part: Uint8Array): void {
     this.#parts.push(part);
     this.#size += part.byteLength;
+  }
+
+  /** Takes a part, and hands over everything so far once that is enough: whoever does not send it has lost it. */
+  add(part: Uint8Array): Uint8Array | undefined {
+    this.push(part);
     return this.#size >= BATCH_BYTES ? this.take() : undefined;
   }
 

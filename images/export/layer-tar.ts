@@ -31,9 +31,9 @@ export async function* layerTar({ root, read }: Pick<OpenLayer, "root" | "read">
       const full = batch.add(address === HOLE ? ZEROS.subarray(0, bytes) : await read(address, bytes));
       if (full !== undefined) yield full;
     }
-    batch.add(tarPadding(content.size));
+    batch.push(tarPadding(content.size));
   }
-  batch.add(endOfArchive());
+  batch.push(endOfArchive());
   yield batch.take();
 }
 

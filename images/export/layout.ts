@@ -76,18 +76,18 @@ export async function writeLayout(dir: string, options: LayoutOptions): Promise<
 export async function* layoutArchive(dir: string, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   const blobs = (await readdir(join(dir, BLOBS))).sort().map((name) => `${BLOBS}/${name}`);
   const batch = new Batch();
-  for (const name of ["blobs/", `${BLOBS}/`]) batch.add(tarHeader(entryOf("directory", name, 0)));
+  for (const name of ["blobs/", `${BLOBS}/`]) batch.push(tarHeader(entryOf("directory", name, 0)));
   for (const name of [LAYOUT_FILE, INDEX_FILE, ...blobs]) {
     const file = join(dir, name);
     const { size } = await stat(file);
-    batch.add(tarHeader(entryOf("file", name, size)));
+    batch.push(tarHeader(entryOf("file", name, size)));
     for await (const piece of createReadStream(file, { highWaterMark: PIECE_BYTES, signal })) {
       const full = batch.add(piece as Uint8Array);
       if (full !== undefined) yield full;
     }
-    batch.add(tarPadding(size));
+    batch.push(tarPadding(size));
   }
-  batch.add(endOfArchive());
+  batch.push(endOfArchive());
   yield batch.take();
 }
 
