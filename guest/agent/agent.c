@@ -108,6 +108,8 @@ static void on_task_event(struct agent *a, enum source source, struct task *task
 		}
 		break;
 	case ON_SESSION:
+		/* Who the runner is was told before what it says now, and may be noticed later: the shell is known by its parent. */
+		if (task->pid == 0 && task->report >= 0) task_reported(a, task);
 		if (task->action == ACTION_SESSION) session_event(a, task);
 		break;
 	case ON_STDOUT:
