@@ -39,6 +39,7 @@ export class PieceSet {
   /** The pieces that a range of bytes touches: from `first` up to and without `end`. */
   span(offset: number, length: number): { readonly first: number; readonly end: number } {
     const first = Math.min(this.count, Math.floor(offset / this.pieceBytes));
+    if (length === 0) return { first, end: first };
     return { first, end: Math.max(first, Math.min(this.count, Math.ceil((offset + length) / this.pieceBytes))) };
   }
 
