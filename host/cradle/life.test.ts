@@ -137,7 +137,8 @@ describe("the life of sandboxes and of their launcher", () => {
         killed += await storming;
         for (const outcome of outcomes) {
           if (outcome.status === "fulfilled") await stop(cradle, outcome.value.pid);
-          else assert.equal(outcome.reason.kind, "Internal");
+          // A process namespace whose init was killed says that there is no room.
+          else assert.match(outcome.reason.kind, /^(Internal|NodeFull)$/);
         }
         const lost = requests.filter((_, index) => outcomes[index]?.status === "rejected");
         hit += lost.length;

@@ -87,12 +87,12 @@ function listIfThere(folder: string): string[] {
   }
 }
 
-/** Processes end while they are looked at. */
+/** Processes end, and loop devices go, while they are looked at. */
 function readIfThere(file: string): string {
   try {
     return readFileSync(file, "latin1");
   } catch (error) {
-    if (hasCode(error, "ENOENT", "ESRCH", "EACCES", "ENXIO")) return "";
+    if (hasCode(error, "ENOENT", "ESRCH", "EACCES", "ENXIO", "ENODEV")) return "";
     throw error;
   }
 }
