@@ -27,6 +27,7 @@ export interface Places {
 
 /** What exists on the node by class, found on the node itself and not in anybody's books. */
 export function takeInventory({ cgroups, volume, runDirs, blanks, runDir }: Places): Inventory {
+  const pids = cgroups.agentPids();
   const running = findAgents(cgroups);
   const agents = new Set(running.keys());
   const inCgroups = cgroups.list();
@@ -39,7 +40,7 @@ export function takeInventory({ cgroups, volume, runDirs, blanks, runDir }: Plac
     "user-ids": idRangeOwners(running),
     uppers: new Set([...volume.list()].filter((id) => !blanks.uppers.has(id))),
     "run-directories": runDirs.list(),
-    blanks: strayBlanks(cgroups, running, blanks.uidBases),
+    blanks: strayBlanks({ before: pids, after: cgroups.agentPids() }, running, blanks.uidBases),
   };
 }
 
@@ -55,16 +56,18 @@ function idRangeOwners(running: ReadonlyMap<string, readonly AgentProcess[]>): R
   return new Set(owners.values());
 }
 
-/** Agents without a sandbox that nobody will give one: `user ids BASE`. */
+/**
+ * Agents without a sandbox that nobody will give one: `user ids BASE`. They were there before the running ones were looked for and
+ * still are: an agent's own child, on its way to its sandbox's cgroups, is with the agents for a moment only.
+ */
 function strayBlanks(
-  cgroups: Cgroups,
+  pids: { readonly before: readonly number[]; readonly after: readonly number[] },
   running: ReadonlyMap<string, readonly AgentProcess[]>,
   known: ReadonlySet<number>,
 ): ReadonlySet<string> {
   const agents = new Set([...running.values()].flatMap((found) => found.map(({ pid }) => pid)));
-  const bases = cgroups
-    .agentPids()
-    .filter((pid) => !agents.has(pid))
+  const bases = pids.before
+    .filter((pid) => !agents.has(pid) && pids.after.includes(pid))
     .map((pid) => Number(readIdMap(pid).trim().split(/\s+/)[1]));
   // The launcher and its workers have the host's ids.
   return new Set(bases.filter((base) => base > 0 && !known.has(base)).map((base) => `user ids ${base}`));
