@@ -1,4 +1,8 @@
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { testFiles } from "./test.ts";
@@ -26,3 +30,69 @@ describe("the files of a test run", () => {
     assert.throws(() => testFiles(ROOT, ["no such word"]), { kind: "InvalidArgument" });
   });
 });
+
+describe("a run of tests", () => {
+  test("passes when all pass", async () => {
+    const { code, stdout } = await runIn({ good: PASSES });
+    assert.equal(code, 0);
+    assert.ok(!stdout.includes("again, alone"));
+  });
+
+  test("runs what failed again, names what passes then, and adds up both runs", async () => {
+    const { code, stdout } = await runIn({ good: PASSES, moody: PASSES + FAILS_ONCE });
+    assert.equal(code, 0, stdout);
+    assert.match(stdout, /\nunsteady: moody\.test\.ts failed beside others and passed alone\n/);
+    assert.match(stdout, /\nboth runs together:\nℹ tests 3\nℹ suites 0\nℹ pass 3\nℹ fail 0\n/);
+  });
+
+  test("fails when something fails twice, be it a test or the end of its file", async () => {
+    const { code, stdout } = await runIn({ bad: FAILS, crash: "process.exit(3);", moody: FAILS_ONCE });
+    assert.equal(code, 1);
+    assert.match(stdout, /\nboth runs together:\nℹ tests 3\nℹ suites 0\nℹ pass 1\nℹ fail 2\n/);
+  });
+
+  test("fails at once when much has failed, or when it was asked for some files only", async () => {
+    const four = { a: FAILS_ONCE, b: FAILS_ONCE, c: FAILS_ONCE, d: FAILS_ONCE };
+    for (const [files, ...words] of [[four], [{ moody: FAILS_ONCE }, "moody"]] as const) {
+      const { code, stdout } = await runIn(files, words);
+      assert.equal(code, 1);
+      assert.ok(!stdout.includes("again, alone"));
+    }
+  });
+});
+
+const PASSES = 'test("passes", () => {});\n';
+const FAILS = 'test("fails", () => assert.fail());\n';
+const FAILS_ONCE = `
+  test("fails the first time", () => {
+    const mark = import.meta.filename + ".mark";
+    const first = !existsSync(mark);
+    writeFileSync(mark, "");
+    assert.ok(!first);
+  });
+`;
+const IMPORTS = `
+  import assert from "node:assert/strict";
+  import { existsSync, writeFileSync } from "node:fs";
+  import { test } from "node:test";
+`;
+
+/** Runs test files of this text in a tree of their own. */
+async function runIn(files: Readonly<Record<string, string>>, words: readonly string[] = []) {
+  const tree = mkdtempSync(join(tmpdir(), "dsec-tests-"));
+  try {
+    for (const [name, text] of Object.entries(files)) writeFileSync(join(tree, `${name}.test.ts`), IMPORTS + text);
+    const call = `runTests(${JSON.stringify(words)}, ${JSON.stringify(`${tree}/`)})`;
+    const script = `import { runTests } from "${ROOT}bin/test.ts"; process.exitCode = await ${call};`;
+    writeFileSync(join(tree, "main.ts"), script);
+    // Inside a test, node would not run others.
+    const { NODE_TEST_CONTEXT: _, ...env } = process.env;
+    return await new Promise<{ code: unknown; stdout: string }>((resolve) => {
+      execFile(process.execPath, [join(tree, "main.ts")], { env }, (error, stdout) => {
+        resolve({ code: error === null ? 0 : error.code, stdout });
+      });
+    });
+  } finally {
+    rmSync(tree, { recursive: true });
+  }
+}

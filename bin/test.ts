@@ -1,9 +1,12 @@
 import { globSync } from "node:fs";
 import { availableParallelism } from "node:os";
+import { relative } from "node:path";
 import { run } from "node:test";
 import { spec } from "node:test/reporters";
 import { fileURLToPath } from "node:url";
 import { SandboxError } from "#core/errors.ts";
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
 /** Longer than the slowest file: a test that hangs must not hold the others' verdict for ever. */
 const FILE_TIMEOUT_MS = 15 * 60_000;
@@ -19,30 +22,90 @@ const SLOW = [
 ];
 const SLOW_TIMEOUT_MS = 120 * 60_000;
 
+/** A whole run with more files that failed is broken, not unsteady. */
+const MOST_UNSTEADY = 3;
+
+const NO_COUNTS = { tests: 0, suites: 0, passed: 0, failed: 0, cancelled: 0, skipped: 0 };
+/** What a run counted, in node's words. */
+type Counts = Readonly<typeof NO_COUNTS>;
+
+/** Node's own totals, in its order. */
+const NODE_WORDS = [
+  ["tests", "tests"],
+  ["suites", "suites"],
+  ["passed", "pass"],
+  ["failed", "fail"],
+  ["cancelled", "cancelled"],
+  ["skipped", "skipped"],
+] as const;
+
+/** How a run of test files ended. */
+interface Outcome {
+  readonly counts: Counts;
+  /** Of each file that ended by itself. */
+  readonly byFile: ReadonlyMap<string, Counts>;
+  /** Files of which not every test passed. */
+  readonly failed: readonly string[];
+}
+
 /**
- * Runs the tests of the tree and ends with node's totals. Words pick the files whose path has one of them:
+ * Runs the tests of the tree below `root/` and ends with node's totals. Words pick the files whose path has one of them:
  * `./dsec test security`, `./dsec test core/rpc`.
+ *
+ * In a run without words the few files that failed are run again, alone: what passes then is `unsteady`, named last, and a fault
+ * of the test or of what it tests all the same. What fails again has failed.
  */
-export async function runTests(words: readonly string[]): Promise<number> {
-  const root = fileURLToPath(new URL("..", import.meta.url));
+export async function runTests(words: readonly string[], root: string = ROOT): Promise<number> {
   const files = testFiles(root, words);
-  let failed = 0;
-  const stream = run({
-    files: files.map((file) => `${root}${file}`),
-    cwd: root,
-    // Files start processes and mounts of their own: more at once than cores only makes their time limits lie.
-    concurrency: Math.max(1, Math.min(availableParallelism(), 4)),
-    timeout: files.some((path) => slowWord(path) !== undefined) ? SLOW_TIMEOUT_MS : FILE_TIMEOUT_MS,
-  });
-  stream.on("test:summary", ({ file, counts }) => {
-    // Without a file it sums up all of them; what was cancelled has not passed.
-    if (file === undefined) failed = counts.tests - counts.passed - counts.skipped - counts.todo;
-  });
-  for await (const text of stream.compose(new spec())) process.stdout.write(text);
+  const first = await runFiles(root, files);
   for (const { paths, word } of words.length === 0 ? SLOW : []) {
     process.stdout.write(`left out: ${paths.join(" and ")}, run by ./dsec test ${word}\n`);
   }
-  return failed === 0 ? 0 : 1;
+  if (first.failed.length === 0) return 0;
+  if (words.length > 0 || first.failed.length > MOST_UNSTEADY) return 1;
+  process.stdout.write(`\nagain, alone: ${first.failed.join(" ")}\n`);
+  const again = await runFiles(root, first.failed, 1);
+  for (const file of first.failed.filter((file) => !again.failed.includes(file))) {
+    process.stdout.write(`unsteady: ${file} failed beside others and passed alone\n`);
+  }
+  process.stdout.write(`both runs together:\n${totals(first, again)}`);
+  return again.failed.length === 0 ? 0 : 1;
+}
+
+/** Lines as node ends a run with, as if the files of the second had run in it only. */
+function totals(first: Outcome, again: Outcome): string {
+  // A file that crashed counts as one test.
+  const replaced = first.failed.map((file) => first.byFile.get(file) ?? { ...NO_COUNTS, tests: 1, failed: 1 });
+  const total = (name: keyof Counts) =>
+    first.counts[name] + again.counts[name] - replaced.reduce((sum, counts) => sum + counts[name], 0);
+  return NODE_WORDS.map(([name, word]) => `ℹ ${word} ${total(name)}\n`).join("");
+}
+
+/** Runs files, as many at once as there is room for: they start processes and mounts of their own, which only makes time limits lie. */
+async function runFiles(
+  root: string,
+  files: readonly string[],
+  concurrency = Math.max(1, Math.min(availableParallelism(), 4)),
+): Promise<Outcome> {
+  const stream = run({
+    files: files.map((file) => `${root}${file}`),
+    cwd: root,
+    concurrency,
+    timeout: files.some((path) => slowWord(path) !== undefined) ? SLOW_TIMEOUT_MS : FILE_TIMEOUT_MS,
+  });
+  let counts: Counts = NO_COUNTS;
+  const byFile = new Map<string, Counts>();
+  const failed = new Set<string>();
+  stream.on("test:fail", ({ file }) => failed.add(relative(root, file ?? "")));
+  stream.on("test:summary", (summary) => {
+    // Without a file it sums up all of them.
+    if (summary.file === undefined) counts = { ...NO_COUNTS, ...summary.counts };
+    else byFile.set(relative(root, summary.file), { ...NO_COUNTS, ...summary.counts });
+  });
+  for await (const text of stream.compose(new spec())) process.stdout.write(text);
+  // What was cancelled has not passed.
+  const missing = counts.tests - counts.passed - counts.skipped;
+  return { counts, byFile, failed: missing > 0 && failed.size === 0 ? files : [...failed].sort() };
 }
 
 /** The word that a slow test is asked for by; `undefined` for others. */
