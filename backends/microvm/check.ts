@@ -1,5 +1,6 @@
 import { SandboxError } from "#core/errors.ts";
 import type { RlimitName, SandboxSpec } from "#core/sandbox.ts";
+import { checkLeast } from "#core/spec-check.ts";
 import type { CgroupLimits, Cgroups } from "#host/cgroup/cgroups.ts";
 import { checkHostname } from "#host/cradle/names.ts";
 import { checkRlimits } from "#host/cradle/rlimits.ts";
@@ -19,15 +20,8 @@ const HARD_LIMITS: ReadonlyMap<RlimitName, number> = new Map([["nofile", 1_048_5
 /** Refuses by name what this node cannot enforce, without looking at layers. */
 export function checkSpec(spec: SandboxSpec, cgroups: Pick<Cgroups, "check">): void {
   const { resources } = spec;
-  if (spec.backend !== "microvm") throw new Error(`sandbox ${spec.id} is for the backend ${spec.backend}`);
-  if (spec.layers.length === 0) throw new SandboxError("InvalidArgument", "a sandbox needs at least one layer");
+  checkLeast(spec, { backend: "microvm", memoryMiB: LEAST_MEMORY_MIB });
   checkHostname(spec.hostname);
-  if (!(resources.memoryMiB >= LEAST_MEMORY_MIB)) {
-    throw new SandboxError("InvalidArgument", `memoryMiB ${resources.memoryMiB} is below ${LEAST_MEMORY_MIB}`);
-  }
-  if (!Number.isSafeInteger(resources.pids) || resources.pids < 1) {
-    throw new SandboxError("InvalidArgument", `pids ${resources.pids} is not a whole number of 1 or more`);
-  }
   if (resources.diskMiB !== undefined && !(resources.diskMiB >= LEAST_DISK_MIB)) {
     throw new SandboxError("InvalidArgument", `diskMiB ${resources.diskMiB} is below ${LEAST_DISK_MIB}`);
   }
