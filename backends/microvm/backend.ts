@@ -10,7 +10,10 @@ import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
 import { makeCgroups } from "#host/cgroup/make.ts";
 import { uidBaseOf } from "#host/id-ranges.ts";
 import { type GuestPrograms, guestImage } from "#host/vmm/guest/image.ts";
-import { isAlive, openQemu } from "#host/vmm/qemu/qemu.ts";
+import { FOOTPRINT, takeInventory } from "#host/vmm/inventory.ts";
+import { isAlive } from "#host/vmm/qemu/process.ts";
+import { openQemu } from "#host/vmm/qemu/qemu.ts";
+import { RunDirs } from "#host/vmm/run-dirs.ts";
 import type { MachineProcess, Vmm } from "#host/vmm/vmm.ts";
 import { openVolume, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
@@ -20,10 +23,8 @@ import type { MicrovmConfig } from "./config.ts";
 import { makeDisk } from "./disk.ts";
 import { planDisks } from "./disks.ts";
 import { handleOf, processOf } from "./handle.ts";
-import { FOOTPRINT, takeInventory } from "./inventory.ts";
 import { adoptGuest, type Guest, startGuest } from "./live.ts";
 import { chooseAccelerator } from "./probe.ts";
-import { RunDirs } from "./run-dirs.ts";
 import { machineMemoryMiB, processorsOf } from "./sizes.ts";
 import { Templates } from "./templates.ts";
 
@@ -256,7 +257,7 @@ class MicrovmBackend implements Backend {
 }
 
 async function openGround({ edge, dataDir, runDir, config, log }: MicrovmOptions): Promise<Ground> {
-  const runDirs = new RunDirs(runDir);
+  const runDirs = new RunDirs(runDir, "machines");
   await using opened = new AsyncDisposableStack();
   const places = { dataDir: join(dataDir, "machines"), runDir: join(runDir, "machine-disks") };
   const volume = opened.use(await openVolume({ ...places, sizeMiB: config.machineVolumeSize }));

@@ -5,7 +5,6 @@ import { DEFAULT_RESOURCES, type LayerDigest, type Resources, type SandboxSpec }
 import { checkSpec } from "./check.ts";
 import { diskBytes } from "./disk.ts";
 import { planDisks } from "./disks.ts";
-import { handleOf, parseProcess, processOf } from "./handle.ts";
 import { guestRequest } from "./request.ts";
 import { machineMemoryMiB, processorsOf } from "./sizes.ts";
 
@@ -109,17 +108,6 @@ describe("the disks of a machine", () => {
     assert.equal(planDisks([files.slice(1)], "/upper").disks.length, 216);
     assert.throws(() => planDisks([files], "/upper"), { kind: "FailedPrecondition" });
   });
-});
-
-test("a handle names a process, and what is none names nothing", () => {
-  const { id } = spec();
-  const process = { pid: 12, startTicks: 34 };
-  assert.deepEqual(processOf(handleOf(id, process)), process);
-  for (const opaque of [{}, { pid: 1 }, { pid: "1", startTicks: 2 }]) {
-    assert.equal(processOf({ version: 1, id, opaque }), undefined);
-  }
-  assert.deepEqual(parseProcess('{"pid":12,"startTicks":34}'), process);
-  for (const text of ["", '{"pid":1', "null"]) assert.equal(parseProcess(text), undefined);
 });
 
 test("the launcher of a machine is asked for the sandbox's limits and every layer, in order", () => {

@@ -7,7 +7,7 @@ import type { Backend, Handle } from "#core/backend.ts";
 import type { BackendRig } from "#core/backend-suite.ts";
 import { newSandboxId, parseEdgeId } from "#core/ids.ts";
 import { DEFAULT_RESOURCES, type LayerDigest, type SandboxSpec } from "#core/sandbox.ts";
-import { isAlive } from "#host/vmm/qemu/qemu.ts";
+import { isAlive } from "#host/vmm/qemu/process.ts";
 import { hostBusybox } from "#images/busybox.ts";
 import { openLayerMounts } from "#images/mounts.ts";
 import { openLayerStore } from "#images/store.ts";

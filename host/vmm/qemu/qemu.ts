@@ -1,13 +1,8 @@
 import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync, rmSync, truncateSync } from "node:fs";
+import { rmSync, truncateSync } from "node:fs";
 import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
-import { hasCode, SandboxError } from "#core/errors.ts";
-import { findProgram } from "#host/programs.ts";
-import { signalProcess } from "#host/sys/pidfd.ts";
-import { processStartTicks } from "#host/sys/process.ts";
 import {
   DEVICES_FILE,
   MACHINE_PORTS,
@@ -17,26 +12,16 @@ import {
   type MachineSpec,
   type Vmm,
 } from "../vmm.ts";
+import { endProcess, findQemu, isAlive, reachMonitor } from "./process.ts";
 import { connectQmp, type Qmp } from "./qmp.ts";
-import { MONITOR_SOCKET, QEMU_LOG, spawnQemu } from "./spawn.ts";
+import { MONITOR_SOCKET, spawnMachine } from "./spawn.ts";
 import { CONSOLE_RING, DEVICES_SET, shapeWords } from "./words.ts";
 
-const PROGRAM = "qemu-system-x86_64";
-const SIGKILL = 9;
-/** QEMU listens within a fraction of a second of processor time; a loaded machine takes its time. */
-const START_LIMIT_MS = 30_000;
-const END_LIMIT_MS = 15_000;
-const PAUSE_MS = 5;
 const CONSOLE_BYTES = 65_536;
 
 /** The QEMU of this host. `FailedPrecondition` when there is none. */
 export async function openQemu(): Promise<Vmm> {
-  const program = findProgram(PROGRAM);
-  if (program === undefined) {
-    throw new SandboxError("FailedPrecondition", "this node runs no virtual machines: QEMU is not installed", {
-      hint: "apt-get install qemu-system-x86",
-    });
-  }
+  const program = findQemu();
   const { stdout } = await promisify(execFile)(program, ["--version"]);
   const version = /version (\S+)/.exec(stdout)?.[1] ?? "of unknown version";
   return new Qemu(program, `qemu ${version}`);
@@ -59,7 +44,7 @@ class Qemu implements Vmm {
     signal.throwIfAborted();
     for (const name of [MONITOR_SOCKET, ...Object.values(MACHINE_PORTS)])
       rmSync(join(place.dir, name), { force: true });
-    const { process } = spawnQemu(this.#program, spec, place);
+    const process = spawnMachine(this.#program, spec, place);
     try {
       return new QemuMachine(await reachMonitor(place.dir, process, signal), place.dir, process);
     } catch (error) {
@@ -114,39 +99,5 @@ class QemuMachine implements Machine {
   async end(): Promise<void> {
     await endProcess(this.process);
     this.#qmp.close();
-  }
-}
-
-/** Waits until QEMU takes orders. What it says instead is the reason for its end. */
-async function reachMonitor(dir: string, process: MachineProcess, signal: AbortSignal): Promise<Qmp> {
-  for (const giveUpAtMs = performance.now() + START_LIMIT_MS; ; ) {
-    signal.throwIfAborted();
-    try {
-      return await connectQmp(join(dir, MONITOR_SOCKET));
-    } catch (error) {
-      if (!hasCode(error, "ENOENT", "ECONNREFUSED")) throw error;
-    }
-    if (!isAlive(process)) {
-      throw new SandboxError(
-        "Internal",
-        `QEMU does not start: ${readFileSync(join(dir, QEMU_LOG), "utf8").slice(-1_000)}`,
-      );
-    }
-    if (performance.now() > giveUpAtMs) throw new SandboxError("Unavailable", "QEMU does not take orders");
-    await delay(PAUSE_MS);
-  }
-}
-
-/** Whether this very process runs; a zombie does not. */
-export function isAlive({ pid, startTicks }: MachineProcess): boolean {
-  return processStartTicks(pid) === startTicks;
-}
-
-async function endProcess(process: MachineProcess): Promise<void> {
-  const giveUpAtMs = performance.now() + END_LIMIT_MS;
-  if (!signalProcess(process.pid, process.startTicks, SIGKILL)) return;
-  while (isAlive(process)) {
-    if (performance.now() > giveUpAtMs) throw new SandboxError("Unavailable", `QEMU ${process.pid} does not die`);
-    await delay(PAUSE_MS);
   }
 }

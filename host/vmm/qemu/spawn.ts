@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { closeSync, mkdirSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { SandboxError } from "#core/errors.ts";
@@ -19,40 +19,51 @@ const WITHOUT_RIGHTS = [
   ...["setpriv", "--no-new-privs", "--inh-caps=-all"],
   ...["--bounding-set=-all,+setuid,+setgid,+sys_chroot", "--"],
 ];
-const DEVICES_OUT_FD = 3;
-const DEVICES_IN_FD = 4;
+/** Of those that the process is given: what it writes to, then what it reads. */
+const FIRST_FD = 3;
 
-/** Starts QEMU at a place, confined; it outlives this process. Resolves before it listens. */
-export function spawnQemu(
-  program: string,
-  spec: MachineSpec,
-  place: MachinePlace,
-): { readonly child: ChildProcess; readonly process: MachineProcess } {
+/** Starts QEMU for a machine at a place, confined; it outlives this process. Resolves before it listens. */
+export function spawnMachine(program: string, spec: MachineSpec, place: MachinePlace): MachineProcess {
   const { dir } = place;
-  const emptyDir = join(dir, "empty");
-  mkdirSync(emptyDir, { recursive: true, mode: 0o755 });
   using files = new DisposableStack();
-  const open = (path: string, flags: string) => {
-    const fd = openSync(path, flags, 0o600);
-    files.defer(() => closeSync(fd));
-    return fd;
-  };
-  const log = open(join(dir, QEMU_LOG), "a");
-  // Appending: each state that is written begins where the file ends, which is cut off before.
-  const out = open(join(dir, DEVICES_FILE), "a");
-  const devices = spec.devices === undefined ? [] : [open(spec.devices, "r")];
+  const out = openOut(files, join(dir, DEVICES_FILE));
+  const devices = spec.devices === undefined ? [] : [openFor(files, spec.devices, "r")];
   const words = qemuWords(spec, {
     uid: place.uid,
-    emptyDir,
+    emptyDir: makeEmptyDir(place),
     monitor: join(dir, MONITOR_SOCKET),
     control: join(dir, MACHINE_PORTS.control),
     agent: join(dir, MACHINE_PORTS.agent),
-    devicesOut: DEVICES_OUT_FD,
-    devicesIn: devices.length === 0 ? undefined : DEVICES_IN_FD,
+    devicesOut: FIRST_FD,
+    devicesIn: devices.length === 0 ? undefined : FIRST_FD + 1,
   });
-  const line = ["-c", JOIN, "sh", ...place.cgroups, "--", ...APART, ...WITHOUT_RIGHTS, program, ...words];
+  return spawnConfined([program, ...words], place, [out, ...devices]);
+}
+
+function makeEmptyDir({ dir }: MachinePlace): string {
+  const emptyDir = join(dir, "empty");
+  mkdirSync(emptyDir, { recursive: true, mode: 0o755 });
+  return emptyDir;
+}
+
+/** Appending: each thing that is written begins where the file ends, which is cut off before. */
+function openOut(files: DisposableStack, path: string): number {
+  return openFor(files, path, "a");
+}
+
+function openFor(files: DisposableStack, path: string, flags: string): number {
+  const fd = openSync(path, flags, 0o600);
+  files.defer(() => closeSync(fd));
+  return fd;
+}
+
+/** The descriptors become those from `FIRST_FD` on. */
+function spawnConfined(words: readonly string[], place: MachinePlace, fds: readonly number[]): MachineProcess {
+  using files = new DisposableStack();
+  const log = openFor(files, join(place.dir, QEMU_LOG), "a");
+  const line = ["-c", JOIN, "sh", ...place.cgroups, "--", ...APART, ...WITHOUT_RIGHTS, ...words];
   const child = spawn("/bin/sh", line, {
-    stdio: ["ignore", log, log, out, ...devices],
+    stdio: ["ignore", log, log, ...fds],
     env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },
     cwd: "/",
     detached: true,
@@ -63,5 +74,5 @@ export function spawnQemu(
   if (child.pid === undefined || startTicks === undefined) {
     throw new SandboxError("FailedPrecondition", "a machine's process cannot be started");
   }
-  return { child, process: { pid: child.pid, startTicks } };
+  return { pid: child.pid, startTicks };
 }

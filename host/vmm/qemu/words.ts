@@ -1,4 +1,4 @@
-import type { MachineDisk, MachineMemory, MachineSpec } from "../vmm.ts";
+import type { Accelerator, MachineDisk, MachineMemory, MachineSpec } from "../vmm.ts";
 
 /** What the words name beside the machine itself: sockets by their paths, files by descriptors that are inherited. */
 export interface QemuParts {
@@ -36,20 +36,15 @@ const EMPTY_DISK = 2 ** 40;
 /** Disks are in the slots behind the other devices, eight in each, up to the last before the chip set's own. */
 const FIRST_DISK_SLOT = 4;
 const PARTS_OF_SLOT = 8;
-const SECCOMP = "on,obsolete=deny,spawn=deny,resourcecontrol=deny";
+/** Of every monitor, beside its user and its root directory. */
+const CONFINED: readonly string[] = ["-sandbox", "on,obsolete=deny,spawn=deny,resourcecontrol=deny"];
 const KERNEL_WORDS = "console=ttyS0 quiet panic=-1 random.trust_cpu=on -- --machine";
-
-const ACCELERATORS = {
-  kvm: ["-accel", "kvm", "-cpu", "host"],
-  // One thread for all processors: what runs beside each other on one host thread needs no locks.
-  tcg: ["-accel", `tcg,thread=single,tb-size=${TRANSLATED_MIB}`, "-cpu", "max"],
-} as const;
 
 /** The command line of QEMU for a machine. Equal machines have equal devices, in equal places: that is what saved states rest on. */
 export function qemuWords(spec: MachineSpec, parts: QemuParts): readonly string[] {
   return [
     ...BASE,
-    ...ACCELERATORS[spec.accelerator],
+    ...acceleratorWords(spec.accelerator, TRANSLATED_MIB),
     ...["-smp", String(spec.processors), "-m", `${spec.memory.sizeMiB}M`, "-object", memoryWords(spec.memory)],
     ...["-kernel", spec.kernel, "-initrd", spec.initramfs, "-append", KERNEL_WORDS],
     ...["-chardev", `ringbuf,id=${CONSOLE_RING},size=${CONSOLE_BYTES}`, "-serial", `chardev:${CONSOLE_RING}`],
@@ -60,7 +55,8 @@ export function qemuWords(spec: MachineSpec, parts: QemuParts): readonly string[
     ...["-qmp", `unix:${escaped(parts.monitor)},server=on,wait=off`],
     ...["-add-fd", `fd=${parts.devicesOut},set=${DEVICES_SET}`],
     ...(parts.devicesIn === undefined ? [] : ["-incoming", `fd:${parts.devicesIn}`]),
-    ...["-sandbox", SECCOMP, "-runas", `${parts.uid}:${parts.uid}`, "-chroot", parts.emptyDir],
+    ...CONFINED,
+    ...["-runas", `${parts.uid}:${parts.uid}`, "-chroot", parts.emptyDir],
   ];
 }
 
@@ -81,6 +77,13 @@ export function shapeWords(spec: MachineSpec): readonly string[] {
     },
     { uid: 0, emptyDir: "", monitor: "", control: "", agent: "", devicesIn: undefined, devicesOut: 0 },
   );
+}
+
+/** Translated code beyond `translatedMiB` is thrown away and made again. */
+function acceleratorWords(accelerator: Accelerator, translatedMiB: number): readonly string[] {
+  if (accelerator === "kvm") return ["-accel", "kvm", "-cpu", "host"];
+  // One thread for all processors: what runs beside each other on one host thread needs no locks.
+  return ["-accel", `tcg,thread=single,tb-size=${translatedMiB}`, "-cpu", "max"];
 }
 
 function memoryWords({ sizeMiB, file }: MachineMemory): string {

@@ -2,21 +2,22 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "nod
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
-import type { MachineProcess } from "#host/vmm/vmm.ts";
-import { parseProcess } from "./handle.ts";
+import { parseProcess } from "./process-record.ts";
+import type { MachineProcess } from "./vmm.ts";
 
 /** A socket's path must fit into `sockaddr_un`, NUL included. */
 const MAX_SOCKET_PATH_BYTES = 107;
 const LONGEST_ID = 34;
+const LONGEST_SOCKET = "//console.sock";
 
-/** What the host keeps of each machine while it lives: `<runDir>/machines/<id>/`, and in it, once it runs, its process in `vmm.json`. */
+/** What the host keeps of each machine of a kind while it lives: `<runDir>/<kind>/<id>/`, and in it, once it runs, its process in `vmm.json`. */
 export class RunDirs {
   readonly root: string;
 
   /** Throws `FailedPrecondition` when sockets below it would have paths too long for the kernel. */
-  constructor(runDir: string) {
-    this.root = join(runDir, "machines");
-    if (Buffer.byteLength(this.root) + LONGEST_ID + "//control.sock".length > MAX_SOCKET_PATH_BYTES) {
+  constructor(runDir: string, kind: string) {
+    this.root = join(runDir, kind);
+    if (Buffer.byteLength(this.root) + LONGEST_ID + LONGEST_SOCKET.length > MAX_SOCKET_PATH_BYTES) {
       throw new SandboxError("FailedPrecondition", `the run directory ${runDir} has too long a path for sockets`, {
         hint: "set a shorter runDir, such as /run/dsec",
       });

@@ -1,0 +1,61 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import { findProgram } from "#host/programs.ts";
+import { signalProcess } from "#host/sys/pidfd.ts";
+import { processStartTicks } from "#host/sys/process.ts";
+import type { MachineProcess } from "../vmm.ts";
+import { connectQmp, type Qmp } from "./qmp.ts";
+import { MONITOR_SOCKET, QEMU_LOG } from "./spawn.ts";
+
+const PROGRAM = "qemu-system-x86_64";
+const SIGKILL = 9;
+/** QEMU listens within a fraction of a second of processor time; a loaded machine takes its time. */
+const START_LIMIT_MS = 30_000;
+const END_LIMIT_MS = 15_000;
+const PAUSE_MS = 5;
+
+/** The QEMU of this host. `FailedPrecondition` when there is none. */
+export function findQemu(): string {
+  const program = findProgram(PROGRAM);
+  if (program !== undefined) return program;
+  throw new SandboxError("FailedPrecondition", "this node runs no virtual machines: QEMU is not installed", {
+    hint: "apt-get install qemu-system-x86",
+  });
+}
+
+/** Waits until QEMU takes orders. What it says instead is the reason for its end. */
+export async function reachMonitor(dir: string, process: MachineProcess, signal: AbortSignal): Promise<Qmp> {
+  for (const giveUpAtMs = performance.now() + START_LIMIT_MS; ; ) {
+    signal.throwIfAborted();
+    try {
+      return await connectQmp(join(dir, MONITOR_SOCKET));
+    } catch (error) {
+      if (!hasCode(error, "ENOENT", "ECONNREFUSED")) throw error;
+    }
+    if (!isAlive(process)) {
+      throw new SandboxError(
+        "Internal",
+        `QEMU does not start: ${readFileSync(join(dir, QEMU_LOG), "utf8").slice(-1_000)}`,
+      );
+    }
+    if (performance.now() > giveUpAtMs) throw new SandboxError("Unavailable", "QEMU does not take orders");
+    await delay(PAUSE_MS);
+  }
+}
+
+/** Whether this very process runs; a zombie does not. */
+export function isAlive({ pid, startTicks }: MachineProcess): boolean {
+  return processStartTicks(pid) === startTicks;
+}
+
+/** Ends it at once, and waits for that; safe twice. `Unavailable` when it does not die. */
+export async function endProcess(process: MachineProcess): Promise<void> {
+  const giveUpAtMs = performance.now() + END_LIMIT_MS;
+  if (!signalProcess(process.pid, process.startTicks, SIGKILL)) return;
+  while (isAlive(process)) {
+    if (performance.now() > giveUpAtMs) throw new SandboxError("Unavailable", `QEMU ${process.pid} does not die`);
+    await delay(PAUSE_MS);
+  }
+}
