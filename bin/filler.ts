@@ -11,6 +11,9 @@ import { openObjectStore } from "#images/store/open.ts";
 /** Every sandbox that reads waits for this process. */
 const PRIORITY = -10;
 
+/** What a node tells its filler: what to do first, and whether it is alive, and calls. */
+type Told = { readonly setup: LazySetup } | { readonly alive: true } | { readonly id: number; readonly call: LazyCall };
+
 const { promise: opened, resolve: open } = Promise.withResolvers<LazyBlobs>();
 
 /**
@@ -73,7 +76,11 @@ process.on("unhandledRejection", fail);
 // A node that ended before it said what to do will not.
 const leave = () => process.exit(0);
 process.on("disconnect", leave);
-process.on("message", (message: { readonly setup: LazySetup } | { readonly id: number; readonly call: LazyCall }) => {
+process.on("message", (message: Told) => {
+  if ("alive" in message) {
+    say({ alive: true });
+    return;
+  }
   if ("call" in message) {
     void answer(message.id, message.call);
     return;

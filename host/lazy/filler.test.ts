@@ -7,12 +7,14 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
+import { ManualClock } from "#core/clock.ts";
 import { processStartTicks } from "#host/sys/process.ts";
 import { type Channel, channelPaths, openChannel, removeChannel } from "./channel.ts";
 import { Filler } from "./filler.ts";
 import { MECHANISMS, type Mechanism } from "./requests.ts";
 import { PATTERN_PIECE_BYTES, patternSha256 } from "./test-support/pattern.ts";
 import type { PatternSetup } from "./test-support/pattern-filler.ts";
+import { NOTICED_MS } from "./watchdog.ts";
 
 const PIECES = 40;
 
@@ -47,6 +49,25 @@ for (const mechanism of MECHANISMS) {
         await reading,
         Array.from({ length: 8 }, (_, at) => patternSha256("one", at * 4, at * 4 + 2)),
       );
+    });
+
+    test("a filler that hangs is replaced, its readers get their data, and one that is alive is let be", async () => {
+      await using rig = await openRig(mechanism, { holds: true });
+      const first = rig.filler.pid;
+      // Answers come in the order of the questions.
+      for (let asked = 0; asked < 10; asked++) {
+        rig.clock.advance(NOTICED_MS / 4);
+        await rig.tell("look");
+      }
+      assert.equal(rig.filler.pid, first);
+      const reading = Promise.all([rig.read(0, 2), rig.read(8, 10)]);
+      await rig.asked(2);
+      process.kill(first, "SIGSTOP");
+      rig.clock.advance(NOTICED_MS);
+      await rig.asked(2);
+      assert.notEqual(rig.filler.pid, first);
+      await rig.tell("go");
+      assert.deepEqual(await reading, [patternSha256("one", 0, 2), patternSha256("one", 8, 10)]);
     });
 
     test("the next node takes over from the filler of a node that died, and readers wait", async () => {
@@ -97,6 +118,7 @@ async function openRig(mechanism: Mechanism, behaviour: Behaviour = {}): Promise
 /** A filler of one file, as a node runs it. */
 class Rig implements AsyncDisposable {
   readonly runDir = mkdtempSync(join(tmpdir(), "dsec-lazy-"));
+  readonly clock = new ManualClock();
   readonly #mechanism: Mechanism;
   readonly #data = join(this.runDir, "data");
   readonly #path: string;
@@ -127,6 +149,7 @@ class Rig implements AsyncDisposable {
       runDir: this.runDir,
       cgroups: [],
       answerMs: 20_000,
+      clock: this.clock,
       setup: () => ({ ...this.#setup() }),
       onEvent: (event) => this.#note(String(event)),
       log: () => undefined,

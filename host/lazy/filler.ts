@@ -2,8 +2,10 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { type Clock, systemClock } from "#core/clock.ts";
 import { fromWire, SandboxError, type WireError } from "#core/errors.ts";
 import { type Channel, channelPaths, removeChannel, writeRecord } from "./channel.ts";
+import { Watchdog } from "./watchdog.ts";
 
 /** What a filler is told first, secrets among it: nobody else can read it. A filler that ends is followed by another, which is told what is right then. */
 export type FillerSetup = Readonly<Record<string, unknown>>;
@@ -23,14 +25,16 @@ export interface FillerOptions {
   readonly cgroups: readonly string[];
   /** How long a call waits for its answer. */
   readonly answerMs: number;
+  readonly clock?: Clock;
   setup(): FillerSetup;
   /** What it tells unasked. */
   onEvent(event: unknown): void;
   readonly log: (line: string) => void;
 }
 
-/** What comes from a filler. */
+/** What comes from a filler. `alive` answers the same from the node, at once, whatever else it does. */
 export type FillerMessage =
+  | { readonly alive: true }
   | { readonly event: unknown }
   | { readonly answer: number; readonly result: unknown }
   | { readonly answer: number; readonly error: WireError };
@@ -49,14 +53,15 @@ const STEADY_MS = 10_000;
 
 /**
  * The process that serves and fills the lazy files of a node. It outlives the node, which holds the connection with the kernel
- * too: readers wait while one of the two is started again. It holds whatever files its cache has; the node's next process ends it and
- * starts its own.
+ * too: readers wait while one of the two is started again. One that hangs is ended and replaced. It holds whatever files its cache has;
+ * the node's next process ends it and starts its own.
  */
 export class Filler implements AsyncDisposable {
   readonly #channel: Channel;
   readonly #options: FillerOptions;
   readonly #waiting = new Map<number, Waiting>();
   #child: ChildProcess | undefined;
+  #watchdog: Watchdog | undefined;
   #nextId = 1;
   #pauseMs = 0;
   #keep = true;
@@ -100,6 +105,7 @@ export class Filler implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#closing = true;
+    this.#watchdog?.[Symbol.dispose]();
     for (const { reject } of this.#waiting.values()) reject(new SandboxError("Cancelled", "the node is closing"));
     this.#waiting.clear();
     const child = this.#child;
@@ -130,6 +136,7 @@ export class Filler implements AsyncDisposable {
     child.unref();
     child.channel?.unref();
     this.#child = child;
+    this.#watchdog = this.#watch(child);
     const startedAtMs = performance.now();
     child.once("error", (error) => log(`lazy files cannot be filled: ${error.message}`));
     child.once("spawn", () => {
@@ -144,12 +151,24 @@ export class Filler implements AsyncDisposable {
     child.once("exit", () => this.#followed(performance.now() - startedAtMs));
   }
 
+  #watch(child: ChildProcess): Watchdog {
+    return new Watchdog({
+      clock: this.#options.clock ?? systemClock,
+      ask: () => this.#send({ alive: true }),
+      onHang: () => {
+        this.#options.log("what fills lazy files hangs, and is ended");
+        child.kill("SIGKILL");
+      },
+    });
+  }
+
   /** What is not sent, because the filler is not there or just ended, the next one gets. */
   #send(message: object): void {
     if (this.#isSetUp && this.#child?.connected === true) this.#child.send(message, () => undefined);
   }
 
   #receive(message: FillerMessage): void {
+    if ("alive" in message) return void this.#watchdog?.answered();
     if ("event" in message) {
       this.#options.onEvent(message.event);
       return;
@@ -167,6 +186,7 @@ export class Filler implements AsyncDisposable {
 
   #followed(aliveMs: number): void {
     this.#isSetUp = false;
+    this.#watchdog?.[Symbol.dispose]();
     if (this.#closing) return;
     this.#pauseMs = aliveMs > STEADY_MS ? 0 : Math.min(LONGEST_PAUSE_MS, 2 * this.#pauseMs + 1);
     this.#options.log(`what fills lazy files has ended; another takes its place ${this.#lastWords()}`);

@@ -74,7 +74,8 @@ function say(message: FillerMessage): void {
   process.send?.(message);
 }
 
-process.on("message", (message: { setup?: PatternSetup; id: number; call?: { call: string } }) => {
+process.on("message", (message: { setup?: PatternSetup; alive?: true; id: number; call?: { call: string } }) => {
+  if (message.alive === true) return say({ alive: true });
   if (message.setup !== undefined) return serve(message.setup);
   if (message.call?.call === "go") go();
   const counts = [...files.values()].map((file) => [...file.counts]);
