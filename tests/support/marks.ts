@@ -41,11 +41,16 @@ export function findProcesses({ edge, folder }: Marks): readonly number[] {
       if (Number(pid) === process.pid || hasDied(pid)) return false;
       const cgroups = readIfThere(`/proc/${pid}/cgroup`);
       return (
-        [edge, `${edge}-vm`].some((name) => cgroups.includes(`/dsec/${name}/`)) ||
+        cgroupsOf(edge).some((name) => cgroups.includes(`/dsec/${name}/`)) ||
         readIfThere(`/proc/${pid}/environ`).includes(folder)
       );
     })
     .map(Number);
+}
+
+/** Of containers, of machines, and of what fills lazy files. */
+function cgroupsOf(edge: string): readonly string[] {
+  return [edge, `${edge}-vm`, `${edge}.filler`];
 }
 
 /** Orphans that have died are not the node's any more: they wait for the machine's first process to take note. */
@@ -58,7 +63,7 @@ export function findCgroups({ edge }: Marks): readonly string[] {
   const root = "/sys/fs/cgroup";
   const hierarchies = readdirSync(root, { withFileTypes: true }).filter((entry) => entry.isDirectory());
   return ["", ...hierarchies.map(({ name }) => name)]
-    .flatMap((name) => [edge, `${edge}-vm`].map((node) => join(root, name, "dsec", node)))
+    .flatMap((name) => cgroupsOf(edge).map((node) => join(root, name, "dsec", node)))
     .flatMap((folder) => listIfThere(folder));
 }
 

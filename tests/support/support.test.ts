@@ -38,13 +38,14 @@ describe("the leak check", () => {
     run("mount", "-o", "loop", join(folder, "image"), join(folder, "looped"));
     const parent = existsSync("/sys/fs/cgroup/pids") ? "/sys/fs/cgroup/pids/dsec" : "/sys/fs/cgroup/dsec";
     const cgroup = `${parent}/${edge}/s${edge}-a`;
-    mkdirSync(cgroup, { recursive: true });
+    const filler = `${parent}/${edge}.filler`;
+    for (const folder of [cgroup, filler]) mkdirSync(folder, { recursive: true });
     const child = spawn("sleep", ["60"], { env: { ...process.env, DSEC_DATA_DIR: folder }, stdio: "ignore" });
     await once(child, "spawn");
 
     const found = findTraces(marks);
     assert.deepEqual(found.processes, [`${child.pid} sleep 60`]);
-    assert.deepEqual(found.cgroups, [cgroup, `${parent}/${edge}`]);
+    assert.deepEqual(found.cgroups, [cgroup, `${parent}/${edge}`, filler]);
     assert.deepEqual(found.mounts, [join(folder, "mount"), join(folder, "looped")]);
     assert.equal(found.loopDevices.length, 1);
 
