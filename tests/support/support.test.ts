@@ -5,7 +5,7 @@ import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { findTraces, type Marks } from "./marks.ts";
+import { findTraces, isMountedElsewhere, type Marks, remainingTraces } from "./marks.ts";
 import { sweep } from "./sweep.ts";
 import { waitUntil } from "./wait.ts";
 
@@ -51,6 +51,24 @@ describe("the leak check", () => {
 
     await sweep(marks);
     assert.deepEqual(findTraces(marks), NOTHING);
+  });
+
+  test("knows a loop device that somebody else's mount namespace holds, and waits for its end", async () => {
+    const marks = newMarks();
+    const { folder } = marks;
+    mkdirSync(join(folder, "looped"));
+    writeFileSync(join(folder, "image"), Buffer.alloc(16 << 20));
+    run("mkfs.ext4", "-q", join(folder, "image"));
+    run("mount", "-o", "loop", join(folder, "image"), join(folder, "looped"));
+    const holder = spawn("unshare", ["--mount", "sh", "-c", "echo copied; exec sleep 60"]);
+    await once(holder.stdout, "data");
+    run("umount", join(folder, "looped"));
+
+    const held = findTraces(marks).loopDevices;
+    assert.deepEqual([held.length, held.every(isMountedElsewhere)], [1, true]);
+    holder.kill();
+    assert.deepEqual(await remainingTraces(marks), NOTHING);
+    rmSync(folder, { recursive: true });
   });
 });
 
