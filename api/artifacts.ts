@@ -21,23 +21,33 @@ const LabelList = Type.Array(Type.String({ pattern: "^[A-Za-z0-9][A-Za-z0-9._/-]
   description: "name=value; repeatable.",
 });
 
-/** What the body of an import is. `tar`: a file tree, plain or compressed with gzip, zstd, xz or bzip2. `oci`: an image layout in a tar. */
+/**
+ * What the body of an import is. `tar`: a file tree, plain or compressed with gzip, zstd, xz or bzip2. `oci`: an image layout in a tar.
+ * `deb`: Debian packages, one after the other.
+ */
 export const ImportQuery = closed({
   name: ArtifactName,
   kind: oneOf(ARTIFACT_KINDS),
-  format: Type.Optional(oneOf(["tar", "oci"])),
+  format: Type.Optional(oneOf(["tar", "oci", "deb"])),
   at: Type.Optional(ArtifactPlace),
   label: Type.Optional(LabelList),
+});
+
+/** The name of a package. */
+export const DebianPackage = Type.String({ pattern: "^[a-z0-9][a-z0-9+.-]{0,127}$" });
+
+/** A release, such as bookworm. */
+export const DebianSuite = Type.String({
+  pattern: "^[a-z][a-z0-9-]{0,31}$",
+  description: "The server's default unless given.",
 });
 
 /** A Debian tree to build: a suite and packages on top of its minimal base. */
 export const BuildRequest = closed({
   name: ArtifactName,
   kind: Type.Optional(oneOf(ARTIFACT_KINDS)),
-  suite: Type.Optional(
-    Type.String({ pattern: "^[a-z][a-z0-9-]{0,31}$", description: "The server's default unless given." }),
-  ),
-  include: Type.Optional(Type.Array(Type.String({ pattern: "^[a-z0-9][a-z0-9+.-]{0,127}$" }), { maxItems: 1000 })),
+  suite: Type.Optional(DebianSuite),
+  include: Type.Optional(Type.Array(DebianPackage, { maxItems: 1000 })),
   labels: Type.Optional(Labels),
 });
 export type BuildRequest = Static<typeof BuildRequest>;

@@ -1,6 +1,6 @@
 import { type Static, Type } from "typebox";
 import { ARTIFACT_KINDS } from "#core/sandbox.ts";
-import { ArtifactName, ArtifactPlace } from "./artifacts.ts";
+import { ArtifactName, ArtifactPlace, DebianPackage, DebianSuite } from "./artifacts.ts";
 import { ErrorBody } from "./errors.ts";
 import { closed, Labels, oneOf } from "./values.ts";
 
@@ -34,6 +34,12 @@ const GitSource = closed({
   credentials: Type.Optional(Credentials),
 });
 
+const PackageSource = closed({
+  type: Type.Literal("apt"),
+  packages: Type.Array(DebianPackage, { minItems: 1, maxItems: 1000 }),
+  suite: Type.Optional(DebianSuite),
+});
+
 /** How the layers of an exported image are compressed; gzip unless given. */
 export const ExportQuery = closed({ compression: Type.Optional(oneOf(["gzip", "zstd", "none"])) });
 
@@ -56,7 +62,7 @@ export type ExportEvent = Static<typeof ExportEvent>;
 export const ImportFromRequest = closed({
   name: ArtifactName,
   kind: oneOf(ARTIFACT_KINDS),
-  source: Type.Union([RegistrySource, GitSource]),
+  source: Type.Union([RegistrySource, GitSource, PackageSource]),
   at: Type.Optional(ArtifactPlace),
   labels: Type.Optional(Labels),
 });

@@ -9,6 +9,7 @@ import {
 } from "#images/catalogue.ts";
 import type { OpenExport, RegistryTarget } from "#images/export/export.ts";
 import type { Compression } from "#images/export/layout.ts";
+import type { ImportFormat } from "#images/import.ts";
 import type { LayerReport } from "#images/mounts.ts";
 import type { ImportSource } from "#images/sources/source.ts";
 import type { StateStore } from "./state/store.ts";
@@ -47,7 +48,7 @@ export interface SharedStore extends SharedCatalogue {
 /** An archive on its way in. */
 export interface ImportRequest {
   readonly kind: ArtifactKind;
-  readonly format: "tar" | "oci";
+  readonly format: ImportFormat;
   readonly source: AsyncIterable<Uint8Array>;
   /** Where the artifact begins in a sandbox; the root unless given. */
   readonly at: string | undefined;

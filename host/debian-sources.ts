@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { hasCode } from "#core/errors.ts";
+import { hasCode, SandboxError } from "#core/errors.ts";
 
 /** One archive that apt of this host uses. */
 export interface AptSource {
@@ -9,6 +9,33 @@ export interface AptSource {
   readonly components: readonly string[];
   /** File with the archive's keys; `undefined` when apt's own trusted keys serve, or the keys stand in the source itself. */
   readonly signedBy: string | undefined;
+}
+
+/** A release and the archives that have its packages, in the one-line format of apt. */
+export interface SuiteSources {
+  readonly suite: string;
+  readonly lines: readonly string[];
+}
+
+const SUITE = /^[a-z][a-z0-9.-]{0,63}$/;
+const PACKAGE = /^[a-z0-9][a-z0-9+.-]*(:[a-z0-9-]+)?$/;
+
+/**
+ * The archives of this host's apt for a suite, its own release unless given, and for these packages. `InvalidArgument` for an impossible
+ * name, `FailedPrecondition` on a host whose apt names no archive of its release.
+ */
+export function suiteSources(wanted: string | undefined, packages: readonly string[]): SuiteSources {
+  const host = hostSuite();
+  const suite = wanted ?? host;
+  if (suite === undefined) throw invalid("this host does not say which Debian or Ubuntu release it is", "name a suite");
+  if (!SUITE.test(suite)) throw invalid(`${shown(suite)} is not the name of a suite`, "for example bookworm");
+  const odd = packages.find((name) => !PACKAGE.test(name));
+  if (odd !== undefined) throw invalid(`${shown(odd)} is not the name of a package`, "for example python3");
+  const lines = sourcesOf(suite, host, aptSources()).map(sourceLine);
+  if (lines.length > 0) return { suite, lines };
+  throw new SandboxError("FailedPrecondition", "apt of this host names no archive of its own release", {
+    hint: "packages come from the archives in /etc/apt of a Debian or Ubuntu host",
+  });
 }
 
 /** The release of this host in apt's words: `bookworm`, `noble`; `undefined` where os-release has none. */
@@ -103,4 +130,12 @@ function listNames(directory: string): string[] {
     if (hasCode(error, "ENOENT")) return [];
     throw error;
   }
+}
+
+function shown(name: string): string {
+  return JSON.stringify(name.slice(0, 80));
+}
+
+function invalid(message: string, hint: string): SandboxError {
+  return new SandboxError("InvalidArgument", message, { hint });
 }

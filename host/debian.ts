@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { chmodSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { hasCode, SandboxError } from "#core/errors.ts";
-import { aptSources, hostSuite, sourceLine, sourcesOf } from "#host/debian-sources.ts";
+import { suiteSources } from "#host/debian-sources.ts";
 import { makeOwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
 import { OWN_WORLD } from "./own-world.ts";
 
@@ -36,24 +36,13 @@ const EMPTY_PLACES = 'for name in hostname hosts resolv.conf; do : >"$1/etc/$nam
 const STOP_GRACE_MS = 20_000;
 const LOG_LINES = 20;
 const TEMP_PREFIX = "dsec-debian-";
-const SUITE = /^[a-z][a-z0-9.-]{0,63}$/;
-const PACKAGE = /^[a-z0-9][a-z0-9+.-]*(:[a-z0-9-]+)?$/;
 
 /**
  * Starts `mmdebstrap` with the archives that this host's apt uses. Disposing ends it, and what it started, if it still runs.
  * `InvalidArgument` for an impossible suite or package name, `FailedPrecondition` when the host lacks what the build needs.
  */
 export function startDebianBuild(options: DebianOptions): DebianBuild {
-  const host = hostSuite();
-  const suite = options.suite ?? host;
-  if (suite === undefined) throw invalid("this host does not say which Debian or Ubuntu release it is", "name a suite");
-  checkNames(suite, options.include);
-  const sources = sourcesOf(suite, host, aptSources()).map(sourceLine);
-  if (sources.length === 0) {
-    throw new SandboxError("FailedPrecondition", "apt of this host names no archive of its own release", {
-      hint: "building a Debian base needs a Debian or Ubuntu host with its archive in /etc/apt",
-    });
-  }
+  const { suite, lines } = suiteSources(options.suite, options.include);
   // Part of Debian's minimal system, and not of Ubuntu's.
   const include = ["apt", ...options.include].join(",");
   const [program = "", ...args] = [
@@ -67,7 +56,7 @@ export function startDebianBuild(options: DebianOptions): DebianBuild {
     `--customize-hook=${EMPTY_PLACES}`,
     suite,
     "-",
-    ...sources,
+    ...lines,
   ];
   // Below a directory that apt's own unprivileged user can reach: it fetches and unpacks lists with no more rights than that.
   const temp = makeOwnedTemp(tempParent(), TEMP_PREFIX);
@@ -179,17 +168,4 @@ function failure(suite: string, log: readonly string[]): SandboxError {
       details,
     },
   );
-}
-
-function checkNames(suite: string, include: readonly string[]): void {
-  if (!SUITE.test(suite))
-    throw invalid(`${JSON.stringify(suite.slice(0, 80))} is not the name of a suite`, "for example bookworm");
-  for (const name of include) {
-    if (!PACKAGE.test(name))
-      throw invalid(`${JSON.stringify(name.slice(0, 80))} is not the name of a package`, "for example python3");
-  }
-}
-
-function invalid(message: string, hint: string): SandboxError {
-  return new SandboxError("InvalidArgument", message, { hint });
 }

@@ -5,6 +5,7 @@ import { describe, test } from "node:test";
 import { gzipSync, zstdCompressSync } from "node:zlib";
 import fc from "fast-check";
 import { SandboxError } from "#core/errors.ts";
+import { deb } from "./test-support/deb.ts";
 import { archive, importBytes, pax, temporaryStore } from "./test-support/fixtures.ts";
 
 const PLAIN = archive(
@@ -16,14 +17,14 @@ const PLAIN = archive(
   { path: "cut", body: "z" },
   { path: "s", flag: "2", target: "d" },
 );
-const FORMS = { plain: PLAIN, gzip: gzipSync(PLAIN), zstd: zstdCompressSync(PLAIN) };
+const FORMS = { plain: PLAIN, gzip: gzipSync(PLAIN), zstd: zstdCompressSync(PLAIN), deb: deb({ data: PLAIN }) };
 const RUNS = 100;
 
 /** Imports damaged bytes: a whole layer or a typed refusal, and nothing half done in either case. */
-async function survives(bytes: Buffer): Promise<"imported" | "refused"> {
+async function survives(bytes: Buffer, form: keyof typeof FORMS = "plain"): Promise<"imported" | "refused"> {
   using made = await temporaryStore();
   try {
-    const { layers } = await importBytes(made.store, bytes);
+    const { layers } = await importBytes(made.store, bytes, form === "deb" ? { format: "deb", kind: "toolkit" } : {});
     for (const digest of layers) await made.store.verify(digest);
     assert.equal(readdirSync(join(made.store.dir, "layers")).length, 1);
     return "imported";
@@ -37,13 +38,14 @@ async function survives(bytes: Buffer): Promise<"imported" | "refused"> {
   }
 }
 
-for (const [form, bytes] of Object.entries(FORMS)) {
+for (const form of ["plain", "gzip", "zstd", "deb"] as const) {
+  const bytes = FORMS[form];
   describe(`a ${form} archive`, () => {
     test("cut off anywhere is refused, or was whole up to its end mark", async () => {
       const property = fc.asyncProperty(fc.integer({ min: 0, max: bytes.length - 1 }), async (length) => {
-        const outcome = await survives(bytes.subarray(0, length));
+        const outcome = await survives(bytes.subarray(0, length), form);
         if (form === "plain" && length < PLAIN.length - 1024 + 512) assert.equal(outcome, "refused");
-        if (form === "gzip") assert.equal(outcome, "refused");
+        if (form === "gzip" || form === "deb") assert.equal(outcome, "refused");
       });
       await fc.assert(property, { numRuns: RUNS });
     });
@@ -53,7 +55,7 @@ for (const [form, bytes] of Object.entries(FORMS)) {
       const property = fc.asyncProperty(flips, async (bits) => {
         const damaged = Buffer.from(bytes);
         for (const bit of bits) damaged[bit >> 3] = (damaged[bit >> 3] ?? 0) ^ (1 << (bit & 7));
-        await survives(damaged);
+        await survives(damaged, form);
       });
       await fc.assert(property, { numRuns: RUNS });
     });

@@ -1,13 +1,15 @@
 import type { ArtifactKind, ImageConfig, LayerDigest } from "#core/sandbox.ts";
+import { badInput } from "#core/tar/entry.ts";
 import { interruptible } from "./archive/source.ts";
-import type { BuildLayerOptions } from "./layer.ts";
+import { packageLayer } from "./deb/import.ts";
+import type { BuildLayerOptions, BuiltLayer } from "./layer.ts";
 import { DEFAULT_LIMITS, type ImportLimits } from "./limits.ts";
 import { importOci } from "./oci/import.ts";
 import type { LayerStore } from "./store.ts";
 import { tarLayer } from "./tar-layer.ts";
 
 /** What a source can be, see `ImportOptions`. */
-export type ImportFormat = "tar" | "oci";
+export type ImportFormat = "tar" | "oci" | "deb";
 
 /** How far an import is. */
 export interface ImportProgress {
@@ -18,7 +20,10 @@ export interface ImportProgress {
 export interface ImportOptions {
   readonly store: LayerStore;
   readonly source: AsyncIterable<Uint8Array>;
-  /** `tar`: a file tree. `oci`: an OCI image layout, or what `docker save` writes, inside a tar. Either may be compressed. */
+  /**
+   * `tar`: a file tree. `oci`: an OCI image layout, or what `docker save` writes, inside a tar. Either may be
+   * compressed. `deb`: Debian packages, one after the other, for workspaces and toolkits.
+   */
   readonly format: ImportFormat;
   /** A base loses device nodes quietly (they are counted); other kinds refuse them. Default `base`. */
   readonly kind?: ArtifactKind;
@@ -65,19 +70,40 @@ export async function importArtifact(options: ImportOptions): Promise<ImportedAr
     reportedBytes = receivedBytes;
     options.progress?.({ receivedBytes });
   });
-  const made =
-    options.format === "tar"
-      ? await importTar(options, source)
-      : await importOci(layerOptions(options), source, options);
+  const made = await IMPORTERS[options.format](options, source);
   options.progress?.({ receivedBytes });
   return { ...made, receivedBytes };
 }
 
 type Made = Omit<ImportedArtifact, "receivedBytes">;
+type Importer = (options: ImportOptions, source: AsyncIterable<Uint8Array>) => Promise<Made>;
+
+const IMPORTERS: Readonly<Record<ImportFormat, Importer>> = {
+  tar: importTar,
+  oci: (options, source) => importOci(layerOptions(options), source, options),
+  deb: importPackages,
+};
 
 async function importTar(options: ImportOptions, source: AsyncIterable<Uint8Array>): Promise<Made> {
-  const layer = await tarLayer({ ...layerOptions(options), whiteouts: "none" }, source);
-  const { digest, sizeBytes, tree, skippedDevices } = layer;
+  return madeOf(await tarLayer(layerOptions(options), source));
+}
+
+async function importPackages(options: ImportOptions, source: AsyncIterable<Uint8Array>): Promise<Made> {
+  checkPackageKind(options.kind ?? "base");
+  return madeOf(await packageLayer(layerOptions(options), [source]));
+}
+
+/** Throws `InvalidArgument` for a base or snapshot: packages whose scripts were not run make none. */
+export function checkPackageKind(kind: ArtifactKind): void {
+  if (kind === "toolkit" || kind === "workspace") return;
+  throw badInput(
+    "Debian packages alone make no base",
+    "import them as a toolkit; dsec image build --debian makes a base with packages",
+  );
+}
+
+/** An artifact of one layer that says nothing about running in it. */
+export function madeOf({ digest, sizeBytes, tree, skippedDevices }: BuiltLayer): Made {
   return { layers: [digest], config: EMPTY_CONFIG, sizeBytes, entries: tree.entries, skippedDevices };
 }
 

@@ -101,15 +101,18 @@ function oneBuild(names: string, when: string): CliError {
 }
 
 function addImport(image: Command, wiring: Wiring): void {
-  subcommand(image, "import", "import an image, an archive, a directory or a git revision")
+  subcommand(image, "import", "import an image, an archive, a directory, a git revision or Debian packages")
     .argument(
       "<source>",
-      "directory or file, docker://IMAGE, git+https://HOST/PATH[#REVISION] or git:DIRECTORY[#REVISION]",
+      "directory or file, docker://IMAGE, git+https://HOST/PATH[#REVISION], git:DIRECTORY[#REVISION] or apt:PACKAGE,…[#SUITE]",
     )
     .argument("<name>", "name[:tag]")
-    .option("--kind <kind>", "base, workspace or toolkit; workspace for git and base for all else unless given")
+    .option(
+      "--kind <kind>",
+      "base, workspace or toolkit; workspace for git, toolkit for packages and base for all else unless given",
+    )
     .option("--label <name=value>", "label (may be given again)", pair("--label"))
-    .option("--format <format>", "tar or oci; recognised unless given")
+    .option("--format <format>", "tar, oci or deb; recognised unless given")
     .option("--at <path>", "directory of the sandbox at which a workspace or toolkit begins; / unless given")
     .option("--auth-file <file>", "credentials for registries and repositories, as podman login writes them")
     .option("--insecure", "a registry may speak plain HTTP or have a certificate that nobody vouches for")

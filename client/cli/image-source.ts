@@ -6,7 +6,7 @@ import { gitArchive } from "./git-archive.ts";
 
 /** What may be said about a source. */
 export interface SourceOptions {
-  readonly format?: "tar" | "oci";
+  readonly format?: "tar" | "oci" | "deb";
   readonly authFile?: string;
   readonly insecure?: boolean;
 }
@@ -19,12 +19,16 @@ export type NamedSource =
 /** Begins the name of an image in a registry. */
 export const REGISTRY = "docker://";
 
+/** Begins a list of Debian packages. */
+const PACKAGES = "apt:";
+
 /** What the word of a command line means as a source. Throws `CliError` for options that mean nothing with it. */
 export function namedSource(word: string, options: SourceOptions): NamedSource {
   if (word.startsWith(REGISTRY)) {
     refuse(options, "format", "--format", "files and directories");
     return { from: "node", source: registryImage(word.slice(REGISTRY.length), options) };
   }
+  if (word.startsWith(PACKAGES)) return packagesOf(word.slice(PACKAGES.length), options);
   if (/^git(\+https?)?:\/\//.test(word)) return gitSource(word, options);
   refuse(options, "authFile", "--auth-file", "registries and repositories");
   refuse(options, "insecure", "--insecure", "registries");
@@ -42,6 +46,14 @@ export function registryImage(image: string, options: Omit<SourceOptions, "forma
   const credentials = options.authFile === undefined ? undefined : credentialsFor(options.authFile, repository);
   const insecure = options.insecure === true ? { insecure: true } : {};
   return { type: "registry", image, ...insecure, ...(credentials && { credentials }) } as const;
+}
+
+function packagesOf(text: string, options: SourceOptions): NamedSource {
+  refuse(options, "format", "--format", "files and directories");
+  refuse(options, "authFile", "--auth-file", "registries and repositories");
+  refuse(options, "insecure", "--insecure", "registries");
+  const { place, revision: suite } = revisionOf(text);
+  return { from: "node", source: { type: "apt", packages: place.split(","), ...(suite && { suite }) } };
 }
 
 function gitSource(word: string, options: SourceOptions): NamedSource {

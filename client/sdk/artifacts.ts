@@ -16,8 +16,8 @@ import { segment } from "./paths.ts";
 export interface ImportOptions extends CallOptions {
   readonly name: string;
   readonly kind: ArtifactView["kind"];
-  /** `tar`: a file tree, plain, gzip or zstd. `oci`: an image layout in a tar. */
-  readonly format?: "tar" | "oci";
+  /** `tar`: a file tree, plain, gzip or zstd. `oci`: an image layout in a tar. `deb`: Debian packages. */
+  readonly format?: "tar" | "oci" | "deb";
   /** Directory of the sandbox at which a workspace or toolkit begins; `/` unless given. */
   readonly at?: string;
   readonly labels?: Readonly<Record<string, string>>;
@@ -53,7 +53,7 @@ export class Artifacts {
     return this.#caller.json({ method: "POST", path: "/v1/artifacts/import", query, bytes, signal, timeoutMs });
   }
 
-  /** Lets the server fetch an artifact from a registry or a git repository; nothing is left of one that breaks off. */
+  /** Lets the server fetch an artifact from a registry, a git repository or Debian's archive; nothing is left of one that breaks off. */
   importFrom(request: ImportFromRequest, options: BuildOptions = {}): Promise<ArtifactView> {
     return this.#make("/v1/artifacts/import-from", request, options);
   }

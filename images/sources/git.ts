@@ -2,7 +2,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { openGitTree } from "#host/fetch/git.ts";
 import { untilFinished } from "../archive/source.ts";
-import { EMPTY_CONFIG } from "../import.ts";
+import { madeOf } from "../import.ts";
 import { DEFAULT_LIMITS } from "../limits.ts";
 import { DiskRoom } from "../room.ts";
 import { tarLayer } from "../tar-layer.ts";
@@ -25,12 +25,5 @@ export async function importGit(source: GitSource, context: SourceContext): Prom
     { store, limits: DEFAULT_LIMITS, whiteouts: "none", devices: kind === "base" ? "skip" : "refuse" },
     untilFinished(tree.tar, tree.finished),
   );
-  return {
-    layers: [layer.digest],
-    config: EMPTY_CONFIG,
-    sizeBytes: layer.sizeBytes,
-    entries: layer.tree.entries,
-    skippedDevices: layer.skippedDevices,
-    provenance: `git ${source.url} ${tree.commit}`,
-  };
+  return { ...madeOf(layer), provenance: `git ${source.url} ${tree.commit}` };
 }

@@ -1,3 +1,4 @@
+import { importPackages } from "./apt.ts";
 import { importGit } from "./git.ts";
 import { importFromRegistry } from "./registry.ts";
 import type { Importer, ImportSource, SourceContext, SourcedArtifact } from "./source.ts";
@@ -5,7 +6,7 @@ import type { Importer, ImportSource, SourceContext, SourcedArtifact } from "./s
 type Importers = { readonly [Type in ImportSource["type"]]: Importer<Extract<ImportSource, { readonly type: Type }>> };
 
 /** Every kind of source and who imports it. */
-const IMPORTERS: Importers = { git: importGit, registry: importFromRegistry };
+const IMPORTERS: Importers = { apt: importPackages, git: importGit, registry: importFromRegistry };
 
 /**
  * Imports what the node fetches itself. Rejects with `InvalidArgument` for what is damaged or no artifact, `NotFound`,

@@ -23,8 +23,16 @@ export interface GitSource {
   readonly credentials?: Credentials | undefined;
 }
 
+/** Packages of Debian, or of what else this host is, with what they need. */
+export interface PackageSource {
+  readonly type: "apt";
+  readonly packages: readonly string[];
+  /** Undefined: the release of this host. */
+  readonly suite?: string | undefined;
+}
+
 /** Where an artifact may come from that the node fetches itself. */
-export type ImportSource = RegistrySource | GitSource;
+export type ImportSource = RegistrySource | GitSource | PackageSource;
 
 /** What importers work with. */
 export interface SourceContext {

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { archive } from "#core/tar/test-support/fixtures.ts";
+import { deb } from "#images/test-support/deb.ts";
 import { makeRepository, serveOverHttp } from "#images/test-support/git.ts";
 import { ociArchive } from "#images/test-support/oci-archive.ts";
 import { startRegistry } from "#images/test-support/registry.ts";
@@ -81,6 +82,26 @@ describe("importing from elsewhere, through a real node", { timeout: 300_000 }, 
     assert.equal((await dsec(node, ["image", "info", "bad"])).status, 125);
   });
 
+  test("a Debian package of this machine becomes a toolkit, by CLI and by SDK", async () => {
+    await node.client.artifacts.build({ name: "bb", suite: "host-busybox" });
+    const script = { path: "./bin/greet", mode: 0o755, body: "#!/bin/sh\necho hello\n" };
+    const bytes = deb({ name: "greet", data: archive({ path: "./bin/", flag: "5", mode: 0o755 }, script) });
+    const file = join(folder, "greet.deb");
+    writeFileSync(file, bytes);
+    const done = await dsec(node, ["image", "import", file, "greet", "--json"]);
+    assert.equal(done.status, 0, done.stderr);
+    const view = JSON.parse(done.stdout);
+    assert.deepEqual([view.kind, view.provenance], ["toolkit", "deb upload"]);
+    const again = await node.client.artifacts.import(bytes, { name: "again", kind: "toolkit", format: "deb" });
+    assert.deepEqual(again.layers, view.layers);
+    await using sandbox = await node.client.sandboxes.create({ base: "bb", toolkits: ["greet"] });
+    assert.equal((await sandbox.run(["/usr/bin/greet"])).stdoutText, "hello\n");
+    const bad = await dsec(node, ["image", "import", file, "bad", "--kind", "base"]);
+    assert.equal(bad.status, 125);
+    assert.match(bad.stderr, /make no base/);
+    assert.equal((await dsec(node, ["image", "info", "bad"])).status, 125);
+  });
+
   test("an artifact goes out as an archive that skopeo reads, and into a registry, and comes back the same", async () => {
     const image = await node.client.artifacts.build({ name: "bb", suite: "host-busybox" });
     const file = join(folder, "bb.tar");
@@ -121,6 +142,8 @@ describe("importing from elsewhere, through a real node", { timeout: 300_000 }, 
       ["docker://x", "--format=tar"],
       ["git+https://example.org/x", "--insecure"],
       [".", "--auth-file=x"],
+      ["apt:jq", "--format=deb"],
+      ["apt:jq#bookworm", "--insecure"],
     ] as const) {
       const refused = await dsec(node, ["image", "import", source, "x", option]);
       assert.equal(refused.status, 125);
@@ -135,7 +158,15 @@ describe("importing from elsewhere, through a real node", { timeout: 300_000 }, 
         headers: { authorization: `Bearer ${node.token}`, "content-type": "application/json" },
         body: JSON.stringify({ name: "x", kind: "base", source }),
       });
-    for (const source of [undefined, {}, { type: "ftp" }, { type: "git" }, { type: "registry", image: "x", more: 1 }]) {
+    const packages = [{ type: "apt", packages: [] }, { type: "apt", packages: ["-o"] }, { type: "apt" }];
+    for (const source of [
+      ...packages,
+      undefined,
+      {},
+      { type: "ftp" },
+      { type: "git" },
+      { type: "registry", image: "x", more: 1 },
+    ]) {
       assert.equal((await call(source)).status, 400, JSON.stringify(source));
     }
   });

@@ -1,5 +1,5 @@
 import type { ArtifactView } from "#sdk";
-import { namedSource, type SourceOptions } from "../image-source.ts";
+import { type NamedSource, namedSource, type SourceOptions } from "../image-source.ts";
 import { type CliContext, print, printable } from "../io.ts";
 
 /** Options of `image import`. */
@@ -18,8 +18,7 @@ export async function importArtifact(
 ): Promise<number> {
   const named = namedSource(word, options);
   const client = await context.connect({ start: true });
-  const isRepository = named.from === "here" ? named.isRepository : named.source.type === "git";
-  const kind = options.kind ?? (isRepository ? "workspace" : "base");
+  const kind = options.kind ?? usualKind(named);
   const words = { name, kind, labels: options.label ?? {}, ...(options.at === undefined ? {} : { at: options.at }) };
   const onProgress = (line: string) => context.io.stderr.write(`${printable(line)}\n`);
   const artifact =
@@ -28,4 +27,11 @@ export async function importArtifact(
       : await client.artifacts.importFrom({ ...words, source: named.source }, { onProgress });
   print(context, artifact, () => `${artifact.name}:${artifact.tag}\n`);
   return 0;
+}
+
+/** What such a source most often is. */
+function usualKind(named: NamedSource): ArtifactView["kind"] {
+  const type = named.from === "node" ? named.source.type : named.isRepository ? "git" : named.archive.format;
+  if (type === "git") return "workspace";
+  return type === "apt" || type === "deb" ? "toolkit" : "base";
 }
