@@ -1,4 +1,4 @@
-import { Client } from "#sdk";
+import { type Away, Client } from "#sdk";
 import { exitStatusOfError } from "./exit-status.ts";
 import { type Io, passedOn, printable } from "./io.ts";
 import { type HostCommand, runProgram } from "./program.ts";
@@ -19,6 +19,9 @@ export interface CliParts {
   endpoint(options: { readonly start: boolean }): Promise<Endpoint>;
 }
 
+/** Connections that break and stand again at once are nobody's concern. */
+const TELL_AWAY_MS = 2_000;
+
 /** The whole command line: resolves to the exit status; failures are printed as one line and a hint. */
 export async function runCli(parts: CliParts): Promise<number> {
   const { io } = parts;
@@ -27,7 +30,7 @@ export async function runCli(parts: CliParts): Promise<number> {
   io.stderr.on("error", () => undefined);
   const clients: Client[] = [];
   const connect = async (options: { readonly start: boolean }) => {
-    const client = new Client(await parts.endpoint(options));
+    const client = new Client({ ...(await parts.endpoint(options)), onAway: awayTeller(io) });
     clients.push(client);
     return client;
   };
@@ -45,6 +48,21 @@ export async function runCli(parts: CliParts): Promise<number> {
   } finally {
     for (const client of clients) client.close();
   }
+}
+
+/** Says once for each absence that the server is away: a person who waits should know for what. */
+function awayTeller(io: Io): (away: Away) => void {
+  let told = false;
+  return ({ error, awayMs, limitMs }) => {
+    if (awayMs === 0) told = false;
+    if (told || awayMs < TELL_AWAY_MS) return;
+    told = true;
+    // A terminal that passes every key on does not return by itself.
+    const end = io.terminal === undefined ? "\n" : "\r\n";
+    io.stderr.write(
+      `dsec: ${printable(error.message)}; waiting for it, ${Math.round(limitMs / 1_000)} s at most${end}`,
+    );
+  };
 }
 
 /** One line that says what failed, and a line with what to do next when somebody knows. */

@@ -1,8 +1,9 @@
 import type { AttachEvent, OutputStream } from "#api/index.ts";
 import { AttachedInput } from "./attached-input.ts";
-import { type Caller, type CallOptions, pause } from "./caller.ts";
+import type { Caller, CallOptions } from "./caller.ts";
 import { type EndedCommand, hasEnded } from "./ended.ts";
 import { DsecError, errorFromBody, TransportError } from "./errors.ts";
+import type { Patience } from "./patience.ts";
 
 /** How to attach. */
 export interface AttachOptions extends CallOptions {
@@ -29,9 +30,8 @@ const WINDOW_BYTES = 1024 * 1024;
 const ACKNOWLEDGE_BYTES = WINDOW_BYTES / 4;
 /** The server says something every fifteen seconds. */
 const SILENCE_MS = 45_000;
-/** Breaks in a row before it gives up: some twelve seconds, in which a node that restarts is back. */
-const BREAKS = 7;
-const PAUSE_MS = 100;
+/** For the first connection: what takes no WebSockets on the way, a proxy say, must show. */
+const FIRST_CONNECTION_MS = 10_000;
 
 /**
  * A command's output, and perhaps its input, over one connection that is made again from the same byte when it breaks.
@@ -42,6 +42,7 @@ export class Attachment implements AsyncIterable<Attached>, AsyncDisposable {
   readonly #path: string;
   readonly #options: AttachOptions;
   readonly #input: AttachedInput;
+  readonly #patience: Patience;
   /** One past the last byte that was handed out, and that the server was told of. */
   readonly #read: Record<OutputStream, number>;
   readonly #acknowledged: Record<OutputStream, number>;
@@ -58,6 +59,7 @@ export class Attachment implements AsyncIterable<Attached>, AsyncDisposable {
     this.#caller = caller;
     this.#path = commandPath;
     this.#options = options;
+    this.#patience = caller.patience({ signal: options.signal });
     this.#read = { stdout, stderr };
     this.#acknowledged = { stdout, stderr };
     this.#input = new AttachedInput(options.input === true, (message) => this.#socket?.send(message));
@@ -67,7 +69,8 @@ export class Attachment implements AsyncIterable<Attached>, AsyncDisposable {
   /** Resolves when the first connection is made; later ones are made as needed. */
   async open(): Promise<void> {
     this.#options.signal?.throwIfAborted();
-    await this.#connect("first");
+    const { signal } = this.#options;
+    await this.#connect(this.#caller.patience({ signal, timeoutMs: FIRST_CONNECTION_MS }));
   }
 
   /** Types it, or feeds it: resolves when the sandbox has taken the bytes. Rejects when the input is another's. */
@@ -131,18 +134,23 @@ export class Attachment implements AsyncIterable<Attached>, AsyncDisposable {
     if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(request));
   }
 
-  /** Resolves when a connection stands; from then on its end is met with the next one, also when nobody answers for a while. */
-  async #connect(which: "first" | "next"): Promise<void> {
-    for (let breaks = 0; ; breaks++) {
+  /** Resolves when a connection stands. */
+  async #connect(patience: Patience): Promise<void> {
+    for (;;) {
       try {
         await this.#connectOnce();
         return;
       } catch (error) {
-        const transient = error instanceof TransportError && !(which === "first" && error.details.refused === true);
-        if (!transient || breaks >= BREAKS || this.#closed) throw error;
-        await pause(PAUSE_MS * 2 ** breaks, this.#options.signal);
+        if (this.#closed) throw error;
+        await patience.broke(error);
       }
     }
+  }
+
+  /** Whoever takes connections only to end them is met as one who takes none. */
+  async #connectAgain(): Promise<void> {
+    await this.#patience.broke(new TransportError("the connection broke"));
+    await this.#connect(this.#patience);
   }
 
   #connectOnce(): Promise<void> {
@@ -162,11 +170,13 @@ export class Attachment implements AsyncIterable<Attached>, AsyncDisposable {
       socket.addEventListener("open", () => {
         open = true;
         this.#socket = socket;
+        this.#patience.answered();
         if (this.#closed) socket.close();
         resolve();
       });
       socket.addEventListener("message", ({ data }) => {
         heard.refresh();
+        this.#patience.progressed();
         if (data instanceof ArrayBuffer) this.#output(new Uint8Array(data));
         else this.#event(JSON.parse(String(data)) as AttachEvent);
       });
@@ -182,7 +192,7 @@ export class Attachment implements AsyncIterable<Attached>, AsyncDisposable {
 
   /** Why a connection was not accepted: a WebSocket does not tell, the same question over HTTP does. */
   async #explain(): Promise<never> {
-    await this.#caller.json({ method: "GET", path: this.#path, signal: this.#options.signal });
+    await this.#caller.json({ method: "GET", path: this.#path, signal: this.#options.signal, repeatable: false });
     throw new TransportError("the server did not accept the connection");
   }
 
@@ -192,7 +202,7 @@ export class Attachment implements AsyncIterable<Attached>, AsyncDisposable {
     if (this.#closed || this.#failure !== undefined) return;
     if (this.#ended !== undefined && STREAMS.every((stream) => this.#received(stream) >= this.#endOf(stream))) return;
     this.#input.disconnected();
-    this.#connect("next").catch((error: unknown) => this.#fail(error));
+    this.#connectAgain().catch((error: unknown) => this.#fail(error));
   }
 
   #received(stream: OutputStream): number {

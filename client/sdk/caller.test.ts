@@ -31,7 +31,7 @@ async function serve(): Promise<{ url: string; handle: (handler: Handler) => voi
 
 const server = await serve();
 const transport = new NodeTransport(server.url);
-const caller = new Caller({ transport, token: "secret", retries: 3, timeoutMs: 5_000 });
+const caller = new Caller({ transport, token: "secret", retries: 3, timeoutMs: 5_000, patienceMs: 60_000 });
 after(async () => {
   caller.close();
   await server.close();
@@ -57,6 +57,7 @@ describe("a call", () => {
       token: undefined,
       retries: 0,
       timeoutMs: 5_000,
+      patienceMs: 60_000,
       onLimit: (limit) => told.push(limit),
     });
     server.handle((_, response) => response.setHeader("dsec-timeout-ms", "40").end("{}"));
@@ -152,6 +153,7 @@ describe("a call", () => {
       token: undefined,
       retries: 3,
       timeoutMs: 5_000,
+      patienceMs: 60_000,
     });
     await assert.rejects(lonely.json({ method: "GET", path: "/" }), (error) => {
       assert.ok(error instanceof TransportError);
@@ -224,7 +226,6 @@ describe("a call", () => {
 });
 
 describe("an output", () => {
-  const quick = { breaks: 3, pauseMs: 1 };
   const content = Buffer.from("the whole output of a command, in many small pieces");
 
   test("that breaks again and again is read to its end, no byte lost or doubled", async () => {
@@ -238,14 +239,14 @@ describe("an output", () => {
       }
       response.write(content.subarray(offset, offset + 7), () => request.socket.destroy());
     });
-    const chunks = await Array.fromAsync(readOutput(caller, "/v1/c", "stdout", {}, quick));
+    const chunks = await Array.fromAsync(readOutput(caller, "/v1/c", "stdout"));
     assert.equal(Buffer.concat(chunks.map((chunk) => chunk.bytes)).toString(), content.toString());
   });
 
   test("that never moves on fails instead of trying forever", async () => {
     server.handle((request) => request.socket.destroy());
-    const impatient = new Caller({ transport, token: undefined, retries: 0, timeoutMs: 5_000 });
-    await assert.rejects(Array.fromAsync(readOutput(impatient, "/v1/c", "stdout", {}, quick)), TransportError);
+    const impatient = new Caller({ transport, token: undefined, retries: 0, timeoutMs: 5_000, patienceMs: 20 });
+    await assert.rejects(Array.fromAsync(readOutput(impatient, "/v1/c", "stdout")), TransportError);
   });
 });
 

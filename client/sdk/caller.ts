@@ -1,5 +1,6 @@
 import type { Connection } from "./connection.ts";
 import { DsecError, errorFromReply, TransportError } from "./errors.ts";
+import { type Away, Patience, pause } from "./patience.ts";
 import type { Transport, TransportReply, TransportRequest } from "./transport.ts";
 
 /** What every call takes. */
@@ -35,6 +36,9 @@ export interface CallerOptions {
   readonly retries: number;
   /** For calls that set no limit of their own. */
   readonly timeoutMs: number;
+  /** How long those who follow or wait stay with a server that is away. */
+  readonly patienceMs: number;
+  readonly onAway?: ((away: Away) => void) | undefined;
   readonly onLimit?: ((limit: TimeLimit) => void) | undefined;
 }
 
@@ -56,6 +60,8 @@ const MAX_REPLY_BYTES = 64 * 1024 * 1024;
 /** Turns calls into exchanges: token, deadline, retries, JSON, typed errors. */
 export class Caller {
   readonly #options: CallerOptions;
+  /** Whether any call was answered, by whomever. */
+  #isKnown = false;
 
   constructor(options: CallerOptions) {
     this.#options = options;
@@ -83,6 +89,12 @@ export class Caller {
     const signal =
       own === undefined || call.signal === undefined ? (own ?? call.signal) : AbortSignal.any([own, call.signal]);
     return this.#repeat({ ...call, signal }, undefined, (bound) => this.#exchange(call, bound, call.timeoutMs));
+  }
+
+  /** For one who follows or waits for something on the server; a limit of the call's own can only be shorter. */
+  patience({ signal, timeoutMs = Number.POSITIVE_INFINITY }: CallOptions): Patience {
+    const { patienceMs, onAway } = this.#options;
+    return new Patience({ limitMs: Math.min(patienceMs, timeoutMs), isKnown: () => this.#isKnown, onAway, signal });
   }
 
   /** A WebSocket for attaching. The token goes as a subprotocol: a browser can set no header. */
@@ -120,6 +132,7 @@ export class Caller {
       body: call.json === undefined ? call.bytes : new TextEncoder().encode(JSON.stringify(call.json)),
       signal,
     });
+    this.#isKnown = true;
     this.#options.onLimit?.({ method: call.method, path: call.path, askedMs: timeoutMs, keptMs: limitIn(reply) });
     if (reply.status >= 200 && reply.status < 300) return reply;
     throw await errorOf(reply);
@@ -168,22 +181,6 @@ function worthRepeating(error: unknown, hasAnswered: boolean): boolean {
 /** Full jitter: clients that failed together do not come back together. */
 function backoffMs(failures: number): number {
   return Math.random() * Math.min(LONGEST_BACKOFF_MS, FIRST_BACKOFF_MS * 4 ** failures);
-}
-
-/** Waits, unless the signal ends the wait with its reason. */
-export function pause(delayMs: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve, reject) => {
-    if (signal?.aborted) return reject(signal.reason);
-    const abort = () => {
-      clearTimeout(timer);
-      reject(signal?.reason);
-    };
-    const timer = setTimeout(() => {
-      signal?.removeEventListener("abort", abort);
-      resolve();
-    }, delayMs);
-    signal?.addEventListener("abort", abort, { once: true });
-  });
 }
 
 interface Deadline extends Disposable {

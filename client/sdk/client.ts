@@ -5,8 +5,12 @@ import { DsecError } from "./errors.ts";
 import { Functions } from "./functions.ts";
 import { NodeTransport } from "./node-transport.ts";
 import { segment } from "./paths.ts";
+import type { Away } from "./patience.ts";
 import { Sandboxes } from "./sandboxes.ts";
 import type { Transport } from "./transport.ts";
+
+/** As long as a node may take to start: it has given up by then. */
+const PATIENCE_MS = 120_000;
 
 /** Where the apiserver is and who asks. */
 export interface ClientOptions {
@@ -18,6 +22,13 @@ export interface ClientOptions {
   readonly retries?: number;
   /** For calls that set no limit of their own; 60 seconds unless said otherwise. */
   readonly timeoutMs?: number;
+  /**
+   * How long whoever follows or waits for something stays with a server that does not answer any more: readers of output, attachments,
+   * samples, watches, `run`, `wait`. Two minutes unless said otherwise: what a node may take to start again. 0 gives up at once.
+   */
+  readonly patienceMs?: number;
+  /** Told when such a server is away, at each attempt. */
+  readonly onAway?: (away: Away) => void;
   /** Told of each reply which time limit the server keeps. */
   readonly onLimit?: (limit: TimeLimit) => void;
 }
@@ -42,6 +53,8 @@ export class Client implements Disposable {
       token: options.token,
       retries: options.retries ?? 3,
       timeoutMs: options.timeoutMs ?? 60_000,
+      patienceMs: options.patienceMs ?? PATIENCE_MS,
+      onAway: options.onAway,
       onLimit: options.onLimit,
     });
     this.sandboxes = new Sandboxes(this.#caller);

@@ -45,17 +45,17 @@ export class Command {
    */
   async wait(options: CallOptions = {}): Promise<EndedCommand> {
     const endsAt = options.timeoutMs === undefined ? Number.POSITIVE_INFINITY : Date.now() + options.timeoutMs;
+    const patience = this.#caller.patience(options);
     for (;;) {
       const view = this.#view;
       if (view !== undefined && hasEnded(view)) return view;
-      const leftMs = Math.max(1, endsAt - Date.now());
-      this.#view = await this.#caller.json<CommandView>({
-        method: "GET",
-        path: this.#path,
-        query: { waitMs: Math.min(WAIT_MS, leftMs) },
-        signal: options.signal,
-        timeoutMs: Math.min(2 * WAIT_MS, leftMs + WAIT_MS),
-      });
+      try {
+        this.#view = await this.#awaitEnd(Math.max(1, endsAt - Date.now()), options.signal);
+        patience.progressed();
+      } catch (error) {
+        await patience.broke(error);
+        continue;
+      }
       if (Date.now() >= endsAt && !hasEnded(this.#view)) throw new DOMException("the command runs on", "TimeoutError");
     }
   }
@@ -124,6 +124,18 @@ export class Command {
   /** To the command's process group, by name (`SIGTERM`, `SIGRTMIN+1`) or number. No effect when it has ended. */
   async signal(signal: string | number, options: CallOptions = {}): Promise<void> {
     await this.#caller.json({ ...options, method: "POST", path: `${this.#path}/signal`, json: { signal } });
+  }
+
+  /** What the server knows at the command's end, or when it has waited long enough. */
+  #awaitEnd(leftMs: number, signal: AbortSignal | undefined): Promise<CommandView> {
+    return this.#caller.json<CommandView>({
+      method: "GET",
+      path: this.#path,
+      query: { waitMs: Math.min(WAIT_MS, leftMs) },
+      signal,
+      timeoutMs: Math.min(2 * WAIT_MS, leftMs + WAIT_MS),
+      repeatable: false,
+    });
   }
 
   async #send(bytes: Uint8Array | AsyncIterable<Uint8Array>, close: boolean, options: CallOptions): Promise<void> {

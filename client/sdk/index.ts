@@ -69,6 +69,7 @@ export type {
 export { NodeTransport, type NodeTransportOptions } from "./node-transport.ts";
 export type { OutputChunk, OutputOptions } from "./output.ts";
 export type { ForkOptions, Forks, PackOptions } from "./packing.ts";
+export type { Away } from "./patience.ts";
 export { Ports } from "./ports.ts";
 export { Result } from "./result.ts";
 export { type CommandLine, type RunOptions, Sandbox, type StartOptions, type TerminalOptions } from "./sandbox.ts";

@@ -1,5 +1,5 @@
 import type { OutputEnd, OutputStream } from "#api/index.ts";
-import { type Caller, type CallOptions, pause } from "./caller.ts";
+import type { Caller, CallOptions } from "./caller.ts";
 import { TransportError } from "./errors.ts";
 
 /** How to read an output stream. */
@@ -18,17 +18,6 @@ export interface OutputChunk {
   readonly bytes: Uint8Array;
 }
 
-/** How long a reader stays with a stream whose connections break. */
-export interface Patience {
-  /** Breaks in a row, without a byte between them, before it gives up. */
-  readonly breaks: number;
-  /** Before the first reconnection; doubles with each break in a row. */
-  readonly pauseMs: number;
-}
-
-/** Some twelve seconds: a node that restarts is back by then. */
-const PATIENCE: Patience = { breaks: 6, pauseMs: 100 };
-
 /**
  * Reads an output, and goes on from the same byte when a connection breaks. A reply says in its `X-Dsec-End` trailer why it
  * ended: at the end of the stream, at what there was, or before bytes that were dropped. One without it has broken off.
@@ -38,13 +27,11 @@ export async function* readOutput(
   path: string,
   stream: OutputStream,
   options: OutputOptions = {},
-  patience: Patience = PATIENCE,
 ): AsyncGenerator<OutputChunk> {
   const { offset: first = 0, follow = true, hold = false, signal, timeoutMs } = options;
+  const patience = caller.patience({ signal });
   let offset = first;
-  let hasAnswered = false;
-  for (let breaks = 0; ; ) {
-    const before = offset;
+  for (;;) {
     try {
       const reply = await caller.open({
         method: "GET",
@@ -52,12 +39,13 @@ export async function* readOutput(
         query: { offset, follow, hold },
         signal,
         timeoutMs,
+        repeatable: false,
       });
-      hasAnswered = true;
+      patience.answered();
       try {
         offset = Number(reply.header("x-dsec-offset") ?? offset);
         for await (const bytes of reply.body) {
-          breaks = 0;
+          patience.progressed();
           yield { offset, bytes };
           offset += bytes.byteLength;
         }
@@ -68,10 +56,7 @@ export async function* readOutput(
         reply.discard();
       }
     } catch (error) {
-      const transient = error instanceof TransportError && (hasAnswered || error.details.refused !== true);
-      if (!transient || breaks >= patience.breaks) throw error;
-      if (offset === before) breaks++;
-      await pause(patience.pauseMs * 2 ** breaks, signal);
+      await patience.broke(error);
     }
   }
 }

@@ -23,18 +23,30 @@ export class Ports {
   /** Resolves when a server listens on the port, without connecting to it. A `TimeoutError` after `timeoutMs`; without, it waits on. */
   async wait(port: number, options: CallOptions = {}): Promise<void> {
     const endsAt = options.timeoutMs === undefined ? Number.POSITIVE_INFINITY : Date.now() + options.timeoutMs;
+    const patience = this.#caller.patience(options);
     for (;;) {
-      const leftMs = Math.max(1, endsAt - Date.now());
-      const { listening } = await this.#caller.json<{ readonly listening: boolean }>({
-        method: "GET",
-        path: `${this.#path}/wait`,
-        query: { port, waitMs: Math.min(WAIT_MS, leftMs) },
-        signal: options.signal,
-        timeoutMs: Math.min(2 * WAIT_MS, leftMs + WAIT_MS),
-      });
-      if (listening) return;
+      try {
+        if (await this.#isListening(port, Math.max(1, endsAt - Date.now()), options.signal)) return;
+        patience.progressed();
+      } catch (error) {
+        await patience.broke(error);
+        continue;
+      }
       if (Date.now() >= endsAt) throw new DOMException(`nobody listens on port ${port}`, "TimeoutError");
     }
+  }
+
+  /** Whether somebody listens, or begins to while the server waits. */
+  async #isListening(port: number, leftMs: number, signal: AbortSignal | undefined): Promise<boolean> {
+    const { listening } = await this.#caller.json<{ readonly listening: boolean }>({
+      method: "GET",
+      path: `${this.#path}/wait`,
+      query: { port, waitMs: Math.min(WAIT_MS, leftMs) },
+      signal,
+      timeoutMs: Math.min(2 * WAIT_MS, leftMs + WAIT_MS),
+      repeatable: false,
+    });
+    return listening;
   }
 
   /** The URL of a server in the sandbox, for any HTTP client that sends the token as `Authorization: Bearer …`. */

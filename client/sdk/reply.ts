@@ -22,22 +22,33 @@ export function inlineResult(reply: CommandReply): Result | undefined {
   return new Result(reply.status, { bytes: stdout, whole: true }, { bytes: stderr, whole: true });
 }
 
-/** Starts a command where commands are started; waits up to `waitMs` for its end, and brings its first output with the answer. */
-export function postCommand(
+/**
+ * Starts a command where commands are started; waits up to `waitMs` for its end, and brings its first output with the answer. Whoever
+ * waits stays with a server that is away: by its key the command starts once.
+ */
+export async function postCommand(
   caller: Caller,
   path: string,
   body: StartCommand | RunLine,
   options: CallOptions & { readonly idempotencyKey?: string; readonly waitMs: number },
 ): Promise<CommandReply> {
-  const { idempotencyKey, waitMs, signal, timeoutMs } = options;
-  return caller.json<CommandReply>({
-    method: "POST",
-    path,
-    query: waitMs === 0 ? undefined : { waitMs, inlineBytes: INLINE_BYTES },
-    headers: { "idempotency-key": idempotencyKey ?? randomUUID() },
-    json: body,
-    signal,
-    timeoutMs,
-    repeatable: true,
-  });
+  const { idempotencyKey = randomUUID(), waitMs, signal, timeoutMs } = options;
+  const patience = caller.patience(options);
+  for (;;) {
+    try {
+      return await caller.json<CommandReply>({
+        method: "POST",
+        path,
+        query: waitMs === 0 ? undefined : { waitMs, inlineBytes: INLINE_BYTES },
+        headers: { "idempotency-key": idempotencyKey },
+        json: body,
+        signal,
+        timeoutMs,
+        repeatable: true,
+      });
+    } catch (error) {
+      if (waitMs === 0) throw error;
+      await patience.broke(error);
+    }
+  }
 }

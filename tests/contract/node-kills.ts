@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { seededRandom } from "#control/placement/random.ts";
 import { Client } from "#sdk";
-import type { TestNode } from "../support/node.ts";
+import { READY_MS, type TestNode } from "../support/node.ts";
 import type { ContractBackend } from "./backend.ts";
 import { interrupted, KILL_ROUNDS, type Moment } from "./interrupted.ts";
 import { OPERATIONS, type Operation } from "./operations.ts";
@@ -33,7 +33,7 @@ export function nodeKillsContract(backend: ContractBackend): void {
     }
 
     async function round(operation: Operation, moment: Exclude<Moment, "afterwards">): Promise<void> {
-      using client = new Client({ url: node.url, token: node.token, retries: 20 });
+      using client = new Client({ url: node.url, token: node.token, retries: 20, patienceMs: READY_MS });
       const sandbox = client.sandboxes.use((await backend.create(node)).id);
       const idle = await countProcesses(sandbox);
       await operation.prepare?.(sandbox);

@@ -33,6 +33,7 @@ export const OPERATIONS: readonly Operation[] = [
   {
     name: "a start",
     points: 1,
+    resumes: true,
     act: async (sandbox, reached) => {
       const running = later(sandbox.run("echo a; echo b >&2; exit 3"));
       await reached();
@@ -42,6 +43,7 @@ export const OPERATIONS: readonly Operation[] = [
   {
     name: "fifty starts at once",
     points: 1,
+    resumes: true,
     act: async (sandbox, reached) => {
       const running = Array.from({ length: 50 }, (_, at) => later(sandbox.run(`echo ${at}`)));
       await running[0]?.();
@@ -101,6 +103,7 @@ export const OPERATIONS: readonly Operation[] = [
   {
     name: "lines of a session",
     points: 3,
+    resumes: true,
     act: async (sandbox, reached) => {
       const session = await sandbox.session({ name: "own" });
       const outcomes: Outcome[] = [];
@@ -249,8 +252,7 @@ export const OPERATIONS: readonly Operation[] = [
       await reached();
       const server = later(serve(sandbox, 8));
       await reached();
-      await waiting();
-      await server();
+      await Promise.all([waiting(), server()]);
       return "done";
     },
   },

@@ -2,10 +2,12 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { after, before, describe, test } from "node:test";
 import { type Attachment, Client, type Command, type CommandLine, DsecError, type Sandbox } from "#sdk";
-import type { TestNode } from "../support/node.ts";
+import { READY_MS, type TestNode } from "../support/node.ts";
 import type { ContractBackend } from "./backend.ts";
 
 const MIB = 1024 * 1024;
+/** To find nobody so often takes a few seconds. */
+const ATTEMPTS = 6;
 
 /** Commands on terminals, and attaching to any command. */
 export function terminalsContract(backend: ContractBackend): void {
@@ -155,7 +157,13 @@ export function terminalsContract(backend: ContractBackend): void {
 
     test("an attachment that breaks goes on from the same byte, and repeats no input: kill -9 of the node", async () => {
       // The node's own client in these tests ends with the node.
-      using client = new Client({ url: node.url, token: node.token });
+      const away = Promise.withResolvers<void>();
+      let attempts = 0;
+      const onAway = () => {
+        attempts += 1;
+        if (attempts === ATTEMPTS) away.resolve();
+      };
+      using client = new Client({ url: node.url, token: node.token, patienceMs: READY_MS, onAway });
       const mine = client.sandboxes.use(sandbox.id);
       const line = "stty -echo -opost; echo ready; while read -r x; do echo got-$x; done";
       const terminal = await mine.terminal({ line });
@@ -177,6 +185,8 @@ export function terminalsContract(backend: ContractBackend): void {
       const port = new URL(node.url).port;
       await node.kill();
       const writing = attached.write("2\n");
+      // It stays away for as long as that takes.
+      await away.promise;
       await node.start({ port });
       await writing;
       await until("got-2\n");

@@ -14,8 +14,8 @@ import { findTraces, type Marks, remainingTraces, type Traces } from "./marks.ts
 import { sweep } from "./sweep.ts";
 
 const ENTRY = join(import.meta.dirname, "../../bin/node.ts");
-/** Making the volume and mounting layers takes a second or two on a busy machine, and a minute on an emulated one. */
-const READY_MS = 240_000;
+/** For a node to start: making the volume and mounting layers takes a second or two on a busy machine, and a minute on an emulated one. */
+export const READY_MS = 240_000;
 /** Thousands of sandboxes are removed one after the other. */
 const STOP_MS = 120_000;
 
