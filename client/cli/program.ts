@@ -6,7 +6,7 @@ import type { CliContext } from "./io.ts";
 import { addPackingCommands } from "./packing-program.ts";
 import { specOptions } from "./spec-options.ts";
 import { contextOf, subcommand } from "./subcommand.ts";
-import { pair, timeMs, whole } from "./units.ts";
+import { pair, timeMs, timeOrNone, whole } from "./units.ts";
 
 /** As many as the server takes for one command; the parser's stack has room for little more. */
 const MAX_WORDS = 100_000;
@@ -255,6 +255,14 @@ function addLookingCommands(program: Command, parts: ProgramParts, finish: Finis
     .action(async (id: string, _options, command: Command) => {
       const { info } = await import("./commands/info.ts");
       finish(await info(contextOf(parts, command), id));
+    });
+  subcommand(program, "extend", "move the time limits of a sandbox")
+    .argument("<id>", "sandbox")
+    .option("--idle-timeout <time|none>", "removed when unused for so long", timeOrNone("--idle-timeout"))
+    .option("--max-lifetime <time|none>", "removed so long after its creation", timeOrNone("--max-lifetime"))
+    .action(async (id: string, options, command: Command) => {
+      const { extend } = await import("./commands/extend.ts");
+      finish(await extend(contextOf(parts, command), id, options));
     });
   subcommand(program, "rm", "remove sandboxes")
     .argument("[id...]", "sandboxes")

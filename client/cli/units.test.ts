@@ -3,7 +3,7 @@ import { describe, test } from "node:test";
 import { CliError } from "./cli-error.ts";
 import { exitStatusOf, exitStatusOfError, noteOn } from "./exit-status.ts";
 import { ageText, bytesText, printable, table } from "./io.ts";
-import { pair, positive, several, sizeMiB, timeMs } from "./units.ts";
+import { pair, positive, several, sizeMiB, timeMs, timeOrNone } from "./units.ts";
 
 const wrong = { kind: "InvalidArgument" };
 const ended = { wallMs: 1, cpuMs: 1, maxRssKiB: 1 };
@@ -23,6 +23,11 @@ describe("options", () => {
   test("times need a unit and are above zero", () => {
     assert.deepEqual(["250ms", "1.5s", "2h", "1d"].map(timeMs("--limit")), [250, 1500, 7_200_000, 86_400_000]);
     for (const text of ["0s", "-1s", "5", "1 s", "soon", ""]) assert.throws(() => timeMs("--limit")(text), wrong, text);
+  });
+
+  test("a limit of time may be none", () => {
+    assert.deepEqual(["none", "90s"].map(timeOrNone("--limit")), ["none", 90_000]);
+    for (const text of ["None", "0s", "null", ""]) assert.throws(() => timeOrNone("--limit")(text), wrong, text);
   });
 
   test("numbers are above zero", () => {

@@ -13,6 +13,12 @@ export function timeMs(option: string): (text: string) => number {
   return (text) => amount(option, text, MILLISECONDS, "a time such as 500ms, 30s, 15m or 2h");
 }
 
+/** The same, or `none` for no limit. */
+export function timeOrNone(option: string): (text: string) => number | "none" {
+  const time = timeMs(option);
+  return (text) => (text === "none" ? text : time(text));
+}
+
 /** A number above zero. */
 export function positive(option: string): (text: string) => number {
   return (text) => {

@@ -183,6 +183,23 @@ describe("the command line against a real node", { timeout: 300_000 }, () => {
     assert.deepEqual(await sandboxes(), []);
   });
 
+  test("extend moves the time limits of a sandbox, each for itself, and lifts them", async () => {
+    const id = (await dsec(["create", ...BASE, "--idle-timeout", "15m"])).stdout.toString().trim();
+    const said = (...words: string[]) => dsec(["extend", id, ...words]).then(({ stdout }) => stdout.toString());
+    assert.equal(await said("--max-lifetime", "2h"), "idle timeout 15m, maximum lifetime 2h\n");
+    assert.equal(await said("--idle-timeout", "none"), "idle timeout none, maximum lifetime 2h\n");
+    assert.deepEqual(JSON.parse(await said("--idle-timeout", "1d", "--json")), {
+      id,
+      idleTimeoutMs: 86_400_000,
+      maxLifetimeMs: 7_200_000,
+    });
+    const { idleTimeoutMs, maxLifetimeMs } = await node.client.sandboxes.use(id).info();
+    assert.deepEqual([idleTimeoutMs, maxLifetimeMs], [86_400_000, 7_200_000]);
+    const nothing = await dsec(["extend", id]);
+    assert.deepEqual([nothing.status, /no limit is named\nhint: /.test(nothing.stderr)], [125, true]);
+    await dsec(["rm", id]);
+  });
+
   test("rm of an id that nobody knows is a failure, unless it was meant", async () => {
     const id = (await dsec(["create", ...BASE])).stdout.toString().trim();
     const mistyped = `${id.slice(0, -1)}${id.endsWith("x") ? "y" : "x"}`;
