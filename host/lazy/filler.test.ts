@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, mkdirSync, mkdtempSync, openSync, rmSync, truncateSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
+import { promisify } from "node:util";
 import { ManualClock } from "#core/clock.ts";
 import { processStartTicks } from "#host/sys/process.ts";
 import { type Channel, channelPaths, openChannel, removeChannel } from "./channel.ts";
@@ -16,7 +17,9 @@ import { PATTERN_PIECE_BYTES, patternSha256 } from "./test-support/pattern.ts";
 import type { PatternSetup } from "./test-support/pattern-filler.ts";
 import { NOTICED_MS } from "./watchdog.ts";
 
+const run = promisify(execFile);
 const PIECES = 40;
+const WORDS = [join(import.meta.dirname, "test-support/pattern-filler.ts")];
 
 for (const mechanism of MECHANISMS) {
   describe(`lazy files by ${mechanism}`, () => {
@@ -90,6 +93,24 @@ for (const mechanism of MECHANISMS) {
       assert.equal(await rig.read(7, 9), patternSha256("one", 7, 9));
     });
 
+    test("a process that has nothing else to do sees the end of its filler through", async () => {
+      await using rig = await openRig(mechanism);
+      await rig.abandon();
+      const script = `
+        import { openChannel } from "${import.meta.dirname}/channel.ts";
+        import { Filler } from "${import.meta.dirname}/filler.ts";
+        const { runDir, mechanism, words, setup } = JSON.parse(process.argv[1]);
+        const options = { runDir, words, cgroups: [], answerMs: 20_000, onEvent: () => {}, log: () => {}, setup: () => setup };
+        const filler = new Filler(await openChannel(runDir, mechanism), options);
+        await filler.call({ call: "look" });
+        filler.keep(false);
+        await filler[Symbol.asyncDispose]();
+        console.log("ended");`;
+      const ended = await run(process.execPath, ["--input-type=module", "-e", script, rig.asJson()]);
+      assert.equal(ended.stdout, "ended\n");
+      await rig.open({});
+    });
+
     test("nothing is left when it is not kept", async () => {
       const rig = await openRig(mechanism);
       await rig[Symbol.asyncDispose]();
@@ -145,7 +166,7 @@ class Rig implements AsyncDisposable {
     const channel = await openChannel(this.runDir, this.#mechanism);
     this.#events = [];
     this.#filler = new Filler(channel, {
-      words: [join(import.meta.dirname, "test-support/pattern-filler.ts")],
+      words: WORDS,
       runDir: this.runDir,
       cgroups: [],
       answerMs: 20_000,
@@ -176,6 +197,11 @@ class Rig implements AsyncDisposable {
   async asked(count: number): Promise<void> {
     await this.#await("asked", count);
     this.#events = [];
+  }
+
+  /** What another process needs to run such a filler. */
+  asJson(): string {
+    return JSON.stringify({ runDir: this.runDir, mechanism: this.#mechanism, words: WORDS, setup: this.#setup() });
   }
 
   async tell(call: string): Promise<{ readonly asked: number }> {

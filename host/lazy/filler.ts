@@ -112,6 +112,8 @@ export class Filler implements AsyncDisposable {
     if (child?.connected === true) child.disconnect();
     if (!this.#keep) {
       if (child?.exitCode === null && child.signalCode === null) {
+        // Nothing else may keep this process running until then.
+        child.ref();
         const ended = once(child, "exit");
         child.kill("SIGKILL");
         await ended;
