@@ -39,8 +39,23 @@ export type ResourceCountView = Static<typeof ResourceCountView>;
 export const ResourceList = closed({ resources: Type.Array(ResourceCountView) });
 export type ResourceList = Static<typeof ResourceList>;
 
-/** The store that nodes share; `problem` is there when it cannot be used. */
-export const StoreView = closed({ name: Type.String(), problem: Type.Optional(ErrorBody.properties.error) });
+/** How data of layers fares that is fetched as it is read, since the node's filler was started. */
+const OnDemandView = closed({
+  cachedBytes: Type.Number(),
+  cacheLimitBytes: Type.Number(),
+  failedReads: Type.Integer({ description: "Reads that ended with EIO." }),
+  lastFailure: Type.Optional(closed({ message: Type.String(), atMs: Type.Number() })),
+  trouble: Type.Optional(
+    closed({ reason: Type.String({ description: "Why nothing can be fetched at present." }), sinceMs: Type.Number() }),
+  ),
+});
+
+/** The store that nodes share; `problem` is there when it cannot be used, `onDemand` where data is fetched as it is read. */
+export const StoreView = closed({
+  name: Type.String(),
+  problem: Type.Optional(ErrorBody.properties.error),
+  onDemand: Type.Optional(OnDemandView),
+});
 export type StoreView = Static<typeof StoreView>;
 
 /** No `store`: layers stay on the node that made them. */

@@ -3,7 +3,7 @@ import type { Logger } from "pino";
 import { systemClock } from "#core/clock.ts";
 import { type LayerMounts, openLayerMounts } from "#images/mounts.ts";
 import type { ObjectStore } from "#images/store/object-store.ts";
-import { StoreCatalogue } from "#images/store/shared-catalogue.ts";
+import { type SharingOptions, StoreCatalogue } from "#images/store/shared-catalogue.ts";
 import { SharedLayers } from "#images/store/shared-layers.ts";
 import { type LayerStore, openLayerStore } from "#images/store.ts";
 import { LayerSupply } from "#images/supply.ts";
@@ -41,7 +41,8 @@ export async function openNodeImages(config: NodeConfig, options: NodeImagesOpti
   opened.defer(() => {
     if (!options.keepsMounts()) mounts.unmountAll();
   });
-  const shared = place && layers && opened.use(catalogueIn(place.objects, layers, options.log));
+  const shared =
+    place && layers && opened.use(catalogueIn({ objects: place.objects, layers, lazy: remote?.lazy }, options.log));
   const supply = new LayerSupply(store, layers);
   const closing = opened.move();
   return {
@@ -54,8 +55,8 @@ export async function openNodeImages(config: NodeConfig, options: NodeImagesOpti
   };
 }
 
-function catalogueIn(objects: ObjectStore, layers: SharedLayers, log: Pick<Logger, "warn">) {
+function catalogueIn(parts: Pick<SharingOptions, "objects" | "layers" | "lazy">, log: Pick<Logger, "warn">) {
   const onFailure = (err: unknown, artifact: string) =>
     log.warn({ err, artifact }, "an artifact was not published; it is tried again");
-  return new StoreCatalogue({ objects, layers, clock: systemClock, onFailure });
+  return new StoreCatalogue({ ...parts, clock: systemClock, onFailure });
 }

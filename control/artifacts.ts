@@ -10,6 +10,7 @@ import {
 import type { OpenExport, RegistryTarget } from "#images/export/export.ts";
 import type { Compression } from "#images/export/layout.ts";
 import type { ImportFormat } from "#images/import.ts";
+import type { LazyStatus } from "#images/lazy/lazy-node.ts";
 import type { LayerReport } from "#images/mounts.ts";
 import type { ImportSource } from "#images/sources/source.ts";
 import type { StateStore } from "./state/store.ts";
@@ -39,6 +40,8 @@ export interface SharedStore extends SharedCatalogue {
   readonly waiting: number;
   /** Rejects when the store cannot be used. */
   probe(signal: AbortSignal): Promise<void>;
+  /** How data comes that is fetched as it is read; `undefined` where none is. */
+  readonly onDemand: LazyStatus | undefined;
   /** Publishes an artifact and waits for it. */
   share(record: ArtifactRecord, signal: AbortSignal): Promise<void>;
   /** Brings the layers of an artifact to this node. */

@@ -156,6 +156,7 @@ test("a create that still looks up names keeps what it has found from collection
     store: {
       name: "a store",
       waiting: 0,
+      onDemand: undefined,
       probe: async () => undefined,
       share: async () => undefined,
       provide: async () => undefined,

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import type { SandboxError } from "#core/errors.ts";
+import { asSandboxError, type SandboxError } from "#core/errors.ts";
 import type { LazyFile, Mechanism, Read } from "#host/lazy/requests.ts";
 import { COUNT } from "#host/lazy/requests.ts";
 import { LazyServer } from "#host/lazy/server.ts";
@@ -34,7 +34,17 @@ export interface LazyBlobsOptions {
 /** What an operator should know. */
 export type LazyEvent =
   | { readonly type: "store"; readonly works: boolean; readonly reason: string }
+  | { readonly type: "usage"; readonly usage: LazyUsage }
   | { readonly type: "note"; readonly text: string };
+
+/** What became of reads and of the cache, since the filler was started. */
+export interface LazyUsage {
+  readonly cachedBytes: number;
+  /** Reads that ended with EIO. */
+  readonly failedReads: number;
+  /** Why the last of them did, and when: milliseconds since 1970. */
+  readonly lastFailure?: { readonly message: string; readonly atMs: number };
+}
 
 /** How much of a blob is here. */
 export interface LazyReport {
@@ -74,6 +84,8 @@ export class LazyBlobs {
   readonly #opening = new Map<BlobDigest, Promise<CachedBlob>>();
   readonly #notes = new Map<string, number>();
   #storeWorks = true;
+  #usage: LazyUsage = { cachedBytes: 0, failedReads: 0 };
+  #toldUsage: LazyUsage | undefined;
 
   /** Made by `openLazyBlobs`. */
   constructor(options: LazyBlobsOptions, cache: BlobCache) {
@@ -87,7 +99,11 @@ export class LazyBlobs {
       deadlineMs: options.deadlineMs,
       onOutcome: (error) => this.#judge(error),
     });
-    const fill = (file: LazyFile, read: Read) => this.#fill(file, read);
+    const fill = (file: LazyFile, read: Read) =>
+      this.#fill(file, read).catch((error: unknown) => {
+        this.#countFailure(asSandboxError(error));
+        throw error;
+      });
     this.#server = new LazyServer({ mechanism, descriptor, hand, fill, onFailure });
   }
 
@@ -143,8 +159,9 @@ export class LazyBlobs {
     this.#watched.delete(blob.digest);
   }
 
-  /** To be called every now and then, one call at a time: notes on the disk what came, and keeps traces of runs that are over. */
+  /** To be called every now and then, one call at a time: notes on the disk what came, keeps traces of runs that are over, tells of usage. */
   async tick(): Promise<void> {
+    this.#tellUsage();
     await this.#cache.flush().catch((error: unknown) => this.#note(`the cache is not on the disk: ${String(error)}`));
     for (const [digest, watched] of this.#watched) {
       const touched = this.#cache.blobs.get(digest)?.file.touched;
@@ -205,6 +222,19 @@ export class LazyBlobs {
     } catch (error) {
       this.#note(`the trace of blob ${blob.digest} cannot be read: ${String(error)}`);
     }
+  }
+
+  #countFailure({ message }: SandboxError): void {
+    const failedReads = this.#usage.failedReads + 1;
+    this.#usage = { ...this.#usage, failedReads, lastFailure: { message, atMs: Date.now() } };
+  }
+
+  #tellUsage(): void {
+    const { usedBytes: cachedBytes } = this.#cache;
+    if (cachedBytes !== this.#usage.cachedBytes) this.#usage = { ...this.#usage, cachedBytes };
+    if (this.#usage === this.#toldUsage) return;
+    this.#toldUsage = this.#usage;
+    this.#options.onEvent({ type: "usage", usage: this.#usage });
   }
 
   #judge(error: SandboxError | undefined): void {

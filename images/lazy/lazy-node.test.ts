@@ -59,11 +59,14 @@ for (const mechanism of MECHANISMS) {
       await assert.rejects(readPieces(path, 5, 6), /Input\/output error/);
       assert.equal(await readPieces(path, 0, 1), piecesHash(data, 0, 1));
       await rig.logged(/cannot be fetched/);
-      assert.ok(node.storeTrouble);
+      assert.ok(node.status.trouble);
+      while (node.status.failedReads === 0) await rig.report(digest);
+      assert.match(node.status.lastFailure?.message ?? "", /did not come within/);
       renameSync(`${rig.storeDir}.away`, rig.storeDir);
       assert.equal(await readPieces(path, 5, 6), piecesHash(data, 5, 6));
       await rig.logged(/answers again/);
-      assert.equal(node.storeTrouble, undefined);
+      assert.equal(node.status.trouble, undefined);
+      while (node.status.cachedBytes < 2 * PIECE_BYTES) await rig.report(digest);
     });
 
     test("damaged data is never shown", async () => {

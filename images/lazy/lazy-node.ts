@@ -6,7 +6,7 @@ import { Filler } from "#host/lazy/filler.ts";
 import type { Mechanism } from "#host/lazy/requests.ts";
 import type { BlobDigest } from "../digest.ts";
 import type { LazyAnswers, LazyCall, LazySetup, LazyStore } from "./filler-calls.ts";
-import type { LazyEvent, LazyReport } from "./lazy-blobs.ts";
+import type { LazyEvent, LazyReport, LazyUsage } from "./lazy-blobs.ts";
 
 /** How a node has lazy blobs. */
 export interface LazyNodeOptions {
@@ -23,6 +23,13 @@ export interface LazyNodeOptions {
   readonly log: (line: string) => void;
 }
 
+/** How a node's data on demand fares. */
+export interface LazyStatus extends LazyUsage {
+  readonly cacheLimitBytes: number;
+  /** Why data that is not here cannot be had at present, and since when: milliseconds since 1970. */
+  readonly trouble?: { readonly reason: string; readonly sinceMs: number };
+}
+
 /** A filler that is being replaced takes a while. */
 const ANSWER_MS = 30_000;
 
@@ -35,12 +42,15 @@ export class LazyNode implements AsyncDisposable {
   readonly #log: (line: string) => void;
   readonly #cgroup: HelperCgroup;
   readonly #uses = new Map<BlobDigest, number>();
-  #storeTrouble: string | undefined;
+  readonly #cacheLimitBytes: number;
+  #usage: LazyUsage = { cachedBytes: 0, failedReads: 0 };
+  #trouble: LazyStatus["trouble"];
 
   /** Made by `openLazyNode`. */
   constructor(channel: Channel, options: LazyNodeOptions) {
     const { words, runDir, cgroup, cacheDir, cacheBytes, deadlineMs, store, log } = options;
     this.#cgroup = cgroup;
+    this.#cacheLimitBytes = cacheBytes;
     this.mechanism = channel.mechanism;
     this.hasGap = channel.hasGap;
     this.#log = log;
@@ -66,9 +76,10 @@ export class LazyNode implements AsyncDisposable {
     return this.#filler.pid;
   }
 
-  /** Why data that is not here cannot be had at present; `undefined` when nothing is known against it. */
-  get storeTrouble(): string | undefined {
-    return this.#storeTrouble;
+  /** As the filler told last, a second ago at most while anything changes. */
+  get status(): LazyStatus {
+    const trouble = this.#trouble === undefined ? {} : { trouble: this.#trouble };
+    return { ...this.#usage, cacheLimitBytes: this.#cacheLimitBytes, ...trouble };
   }
 
   /** Mounts of an earlier node use these. To be called before anything is acquired. */
@@ -130,7 +141,11 @@ export class LazyNode implements AsyncDisposable {
       this.#log(event.text);
       return;
     }
-    this.#storeTrouble = event.works ? undefined : event.reason;
+    if (event.type === "usage") {
+      this.#usage = event.usage;
+      return;
+    }
+    this.#trouble = event.works ? undefined : { reason: event.reason, sinceMs: Date.now() };
     this.#log(event.works ? "the store of layers answers again" : `layers cannot be fetched: ${event.reason}`);
   }
 }

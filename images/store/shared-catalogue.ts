@@ -1,6 +1,7 @@
 import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { ArtifactRecord, SharedCatalogue } from "../catalogue.ts";
+import type { LazyStatus } from "../lazy/lazy-node.ts";
 import { type FoundBy, formatReference, type Reference } from "../reference.ts";
 import { nameKey } from "./layout.ts";
 import type { ObjectStore } from "./object-store.ts";
@@ -12,6 +13,8 @@ export interface SharingOptions {
   readonly objects: ObjectStore;
   readonly layers: SharedLayers;
   readonly clock: Clock;
+  /** Where data is fetched as it is read. */
+  readonly lazy?: { readonly status: LazyStatus } | undefined;
   /** Told of each failure to publish; it is tried again. */
   onFailure(error: unknown, artifact: string): void;
 }
@@ -52,6 +55,10 @@ export class StoreCatalogue implements SharedCatalogue, AsyncDisposable {
   /** Tags that are still to be published. */
   get waiting(): number {
     return this.#waiting.size;
+  }
+
+  get onDemand(): LazyStatus | undefined {
+    return this.#options.lazy?.status;
   }
 
   async probe(signal: AbortSignal): Promise<void> {

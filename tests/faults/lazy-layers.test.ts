@@ -8,9 +8,11 @@ import { sha256Hex } from "#images/digest.ts";
 import { openObjectStore } from "#images/store/open.ts";
 import { type S3Peer, startS3Peer } from "#images/store/test-support/s3-peer.ts";
 import type { Sandbox } from "#sdk";
+import { dsec } from "../support/cli.ts";
 import { startNode, type TestNode } from "../support/node.ts";
 import { BASE, output } from "../support/sandbox.ts";
 import { tarOf } from "../support/tar.ts";
+import { waitUntil } from "../support/wait.ts";
 
 const FILES = 12;
 const FILE_BYTES = 2 ** 20;
@@ -18,11 +20,7 @@ const WORK = { base: BASE, workspace: "work" };
 
 test("sandboxes on lazy layers outlive their node with a reader waiting, and fail with the reason when its filler died, too", async () => {
   await using peer = await startS3Peer();
-  const { accessKeyId, secretAccessKey } = peer.credentials;
-  await using node = await startNode({
-    words: [`--store=s3://${peer.bucket}/dsec`, `--store-endpoint=${peer.endpoint}`, "--fetch-timeout=10m"],
-    env: { AWS_ACCESS_KEY_ID: accessKeyId, AWS_SECRET_ACCESS_KEY: secretAccessKey },
-  });
+  await using node = await startNode(nodeOptions(peer, "--fetch-timeout=10m"));
   const sums = await makeLazy(node, peer);
   const sandbox = await node.client.sandboxes.create(WORK);
   assert.equal(await sumOf(sandbox, 0), sums[0]);
@@ -50,6 +48,35 @@ test("sandboxes on lazy layers outlive their node with a reader waiting, and fai
   await using fresh = await node.client.sandboxes.create(WORK);
   for (let file = 0; file < FILES; file++) assert.equal(await sumOf(fresh, file), sums[file]);
 });
+
+test("a store that is away is told by status with the reads that failed, and the same reads succeed when it is back", async () => {
+  await using peer = await startS3Peer();
+  await using node = await startNode(nodeOptions(peer, "--fetch-timeout=2s"));
+  const sums = await makeLazy(node, peer);
+  await using sandbox = await node.client.sandboxes.create(WORK);
+  const onDemand = async () => (await node.client.nodes.store())?.onDemand ?? assert.fail("nothing is on demand");
+  // What the command itself needs is here from now on.
+  assert.equal(await sumOf(sandbox, 0), sums[0]);
+  assert.equal((await onDemand()).failedReads, 0);
+  peer.fault = () => ({ type: "status", status: 503 });
+  const failed = await sandbox.run(["/bin/busybox", "sha256sum", "/data/9"]);
+  assert.match(failed.stderrText, /Input\/output error/);
+  await waitUntil("the failed read is told", 60_000, async () => (await onDemand()).failedReads > 0);
+  const { trouble, lastFailure, cachedBytes, cacheLimitBytes } = await onDemand();
+  assert.ok(trouble !== undefined && lastFailure !== undefined && cachedBytes < cacheLimitBytes);
+  assert.match((await dsec(node, ["status"])).stdout, /cannot be fetched since .*\n {2}reads that failed: [1-9]/);
+  peer.fault = () => undefined;
+  assert.equal(await sumOf(sandbox, 9), sums[9]);
+  await waitUntil("the store is well again", 60_000, async () => (await onDemand()).trouble === undefined);
+});
+
+/** A node whose layers come from the peer. */
+function nodeOptions({ bucket, endpoint, credentials }: S3Peer, timeout: string) {
+  return {
+    words: [`--store=s3://${bucket}/dsec`, `--store-endpoint=${endpoint}`, timeout],
+    env: { AWS_ACCESS_KEY_ID: credentials.accessKeyId, AWS_SECRET_ACCESS_KEY: credentials.secretAccessKey },
+  };
+}
 
 /** Makes artifacts whose data lies in the store alone. Resolves with the SHA-256 of each file. */
 async function makeLazy(node: TestNode, peer: S3Peer): Promise<readonly string[]> {

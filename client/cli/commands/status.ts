@@ -1,5 +1,5 @@
 import type { StoreView } from "#sdk";
-import { type CliContext, print, table } from "../io.ts";
+import { bytesText, type CliContext, print, table } from "../io.ts";
 
 /** The nodes, what exists on each against what should, and whether the store that they share answers. */
 export async function status(context: CliContext): Promise<number> {
@@ -19,10 +19,28 @@ export async function status(context: CliContext): Promise<number> {
         ]);
         return `node ${node.edge}: ${node.sandboxes} sandboxes\n${table(["CLASS", "EXPECTED", "FOUND", "SURPLUS"], rows)}`;
       })
-      .concat(store === undefined ? [] : `store ${store.name}: ${answerOf(store)}\n`)
+      .concat(store === undefined ? [] : `store ${store.name}: ${answerOf(store)}\n${onDemandOf(store)}`)
       .join("\n"),
   );
   return 0;
+}
+
+/** Empty where nothing is fetched as it is read. */
+function onDemandOf({ onDemand }: StoreView): string {
+  if (onDemand === undefined) return "";
+  const { cachedBytes, cacheLimitBytes, failedReads, lastFailure, trouble } = onDemand;
+  const lines = [`data on demand: ${bytesText(cachedBytes)} of ${bytesText(cacheLimitBytes)} in the cache`];
+  if (trouble !== undefined) lines.push(`  cannot be fetched since ${timeText(trouble.sinceMs)}: ${trouble.reason}`);
+  if (lastFailure !== undefined) {
+    lines.push(
+      `  reads that failed: ${failedReads}, the last at ${timeText(lastFailure.atMs)}: ${lastFailure.message}`,
+    );
+  }
+  return `${lines.join("\n")}\n`;
+}
+
+function timeText(ms: number): string {
+  return new Date(ms).toISOString();
 }
 
 function answerOf({ problem }: StoreView): string {

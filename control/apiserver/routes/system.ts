@@ -30,7 +30,14 @@ export function systemHandlers({ store, version, watcher }: Services): Pick<Hand
       if (store === undefined) return {};
       const patience = AbortSignal.any([signal, AbortSignal.timeout(PROBE_MS)]);
       const problem = await store.probe(patience).then(() => undefined, failureOf);
-      return { store: { name: store.name, ...(problem === undefined ? {} : { problem: problem.body.error }) } };
+      const { name, onDemand } = store;
+      return {
+        store: {
+          name,
+          ...(problem === undefined ? {} : { problem: problem.body.error }),
+          ...(onDemand === undefined ? {} : { onDemand }),
+        },
+      };
     },
   };
 }
