@@ -13,10 +13,10 @@ import {
   parseDescriptor,
 } from "./descriptor.ts";
 import { type BlobDigest, blobDigest, hexOf, isHexDigest, sha256Hex } from "./digest.ts";
-import { hashFile, statOf, syncDirectory, typedStorageErrors, writeDurably } from "./durable.ts";
+import { hashFile, statOf, syncDirectory, syncFiles, typedStorageErrors, writeNew } from "./durable.ts";
 import { lockDirectory } from "./scratch.ts";
 
-/** A blob in a directory, its `data` written and durable. */
+/** A blob in a directory, its `data` written. */
 export interface NewBlob {
   readonly dir: string;
   readonly descriptor: BlobDescriptor;
@@ -94,9 +94,9 @@ export class BlobStore {
 
   /** Makes what `place` moves complete and durable. */
   async prepare({ dir, descriptor, chunks }: NewBlob): Promise<void> {
-    if (chunks !== undefined) await writeDurably(join(dir, BLOB_FILES.chunks), chunks);
-    await writeDurably(join(dir, BLOB_FILES.descriptor), descriptorText(descriptor));
-    await syncDirectory(dir);
+    if (chunks !== undefined) await writeNew(join(dir, BLOB_FILES.chunks), chunks);
+    await writeNew(join(dir, BLOB_FILES.descriptor), descriptorText(descriptor));
+    await syncFiles(dir);
   }
 
   /** Moves a prepared blob here; an equal one that is here already stays, and counts as new. */

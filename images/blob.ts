@@ -101,13 +101,12 @@ export class BlobWriter {
     }
   }
 
-  /** Writes the rest and makes it durable. `undefined` when the store had every chunk: then there is no blob. */
+  /** Writes the rest. `undefined` when the store had every chunk: then there is no blob. */
   async finish(): Promise<WrittenBlob | undefined> {
     await this.drain();
     await this.#writing;
     if (this.#sizeBytes === 0) return undefined;
     if (this.#staged > 0) await this.#write(this.#stage, this.#staged);
-    await this.#file.sync();
     const chunks = this.#list();
     const chunksSha256 = sha256Hex(chunks);
     const [sizeBytes, pieces] = [this.#sizeBytes, this.#pieces];

@@ -1,5 +1,6 @@
 import { createReadStream } from "node:fs";
-import { open, stat } from "node:fs/promises";
+import { open, readdir, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { hasCode } from "#core/errors.ts";
 import { isIndexFull } from "./chunk-index.ts";
 import { sha256 } from "./digest.ts";
@@ -15,17 +16,25 @@ export async function typedStorageErrors<T>(action: () => Promise<T>): Promise<T
   }
 }
 
-/** Writes a new file and waits until it is on the disk. */
-export async function writeDurably(path: string, content: Uint8Array | string): Promise<void> {
-  await using file = await open(path, "wx", 0o600);
-  await file.writeFile(content);
-  await file.sync();
+/** Writes a new file; `syncFiles` makes it durable. */
+export async function writeNew(path: string, content: Uint8Array | string): Promise<void> {
+  await writeFile(path, content, { flag: "wx", mode: 0o600 });
+}
+
+/** Waits until the files of a directory and their names are on the disk: all at once, since a file system then writes its journal once. */
+export async function syncFiles(dir: string): Promise<void> {
+  const paths = (await readdir(dir)).map((name) => join(dir, name));
+  await Promise.all([...paths, dir].map(sync));
 }
 
 /** Waits until the names in a directory are on the disk. */
 export async function syncDirectory(path: string): Promise<void> {
-  await using directory = await open(path, "r");
-  await directory.sync();
+  await sync(path);
+}
+
+async function sync(path: string): Promise<void> {
+  await using file = await open(path, "r");
+  await file.sync();
 }
 
 /** The size of a file, or its time of change in milliseconds; `undefined` when it is missing. */

@@ -6,7 +6,7 @@ import type { BlobStore } from "./blob-store.ts";
 import { type BuilderOptions, LayerBuilder } from "./builder.ts";
 import { BLOB_FILES, digestOfBlob } from "./descriptor.ts";
 import { hexOf, sha256Hex } from "./digest.ts";
-import { typedStorageErrors, writeDurably } from "./durable.ts";
+import { typedStorageErrors, writeNew } from "./durable.ts";
 import { BLOCK_BYTES } from "./erofs/format.ts";
 import { draftImage } from "./erofs/writer.ts";
 import { LAYER_FILES, type LayerBlob, type LayerManifest } from "./manifest.ts";
@@ -65,7 +65,7 @@ export async function buildLayer(options: BuildLayerOptions, feed: (feed: Feed) 
     const { blobs, numbers } = await numberDevices(store.blobs, blob, written);
     const image = draft.finish(blobs.map(deviceOfBlob), numbers);
     await room.take(image.length);
-    await writeDurably(join(dirs.layer, LAYER_FILES.metadata), image);
+    await writeNew(join(dirs.layer, LAYER_FILES.metadata), image);
     const manifest: LayerManifest = {
       version: 2,
       metadata: { sizeBytes: image.length, sha256: sha256Hex(image) },

@@ -2,7 +2,7 @@ import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { LayerDigest } from "#core/sandbox.ts";
 import { hexOf, sha256Hex } from "./digest.ts";
-import { typedStorageErrors, writeDurably } from "./durable.ts";
+import { typedStorageErrors, writeNew } from "./durable.ts";
 import { BLOCK_BYTES, deviceOf } from "./erofs/format.ts";
 import type { Inode } from "./erofs/inode.ts";
 import { NotOurImage, readImage } from "./erofs/reader.ts";
@@ -64,7 +64,7 @@ export async function writeTree(store: LayerStore, root: Inode, blobs: readonly 
     await new DiskRoom(scratch.dir).take(image.length);
     const dir = join(scratch.dir, "layer");
     await mkdir(dir, { mode: 0o700 });
-    await writeDurably(join(dir, LAYER_FILES.metadata), image);
+    await writeNew(join(dir, LAYER_FILES.metadata), image);
     const metadata = { sizeBytes: image.length, sha256: sha256Hex(image) };
     return await store.add({ dir, manifest: { version: 2, metadata, blobs: used } });
   });

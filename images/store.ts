@@ -7,7 +7,7 @@ import { BlobStore, type NewBlob } from "./blob-store.ts";
 import { ChunkIndex, isIndexFull } from "./chunk-index.ts";
 import { damagedBlob } from "./descriptor.ts";
 import { type BlobDigest, hexOf, isHexDigest, parseLayerDigest } from "./digest.ts";
-import { hashFile, statOf, syncDirectory, typedStorageErrors, writeDurably } from "./durable.ts";
+import { hashFile, statOf, syncDirectory, syncFiles, typedStorageErrors, writeNew } from "./durable.ts";
 import { KnownChunks } from "./known-chunks.ts";
 import {
   damagedLayer,
@@ -28,7 +28,7 @@ export interface LayerPaths {
   readonly devices: readonly string[];
 }
 
-/** A layer in a scratch directory of the store, its metadata written and durable. */
+/** A layer in a scratch directory of the store, its metadata written. */
 export interface NewLayer {
   readonly dir: string;
   readonly manifest: LayerManifest;
@@ -116,9 +116,8 @@ export class LayerStore implements Disposable {
   add(layer: NewLayer): Promise<LayerDigest> {
     return typedStorageErrors(async () => {
       const { blob, manifest, content } = layer;
-      await writeDurably(join(layer.dir, LAYER_FILES.manifest), manifestText(manifest));
-      await syncDirectory(layer.dir);
-      if (blob !== undefined) await this.blobs.prepare(blob);
+      await writeNew(join(layer.dir, LAYER_FILES.manifest), manifestText(manifest));
+      await Promise.all([syncFiles(layer.dir), blob === undefined ? undefined : this.blobs.prepare(blob)]);
       // One at a time, so that equal content that is made twice at once gets one name, and no collector sees half of this.
       const placed = this.#index.exclusively(() => {
         const existing = content === undefined ? undefined : this.#withContent(content);
@@ -128,8 +127,7 @@ export class LayerStore implements Disposable {
         if (content !== undefined) this.#index.setLayer(content, digest);
         return { digest, added };
       });
-      await this.blobs.settle();
-      await syncDirectory(join(this.dir, "layers"));
+      await Promise.all([this.blobs.settle(), syncDirectory(join(this.dir, "layers"))]);
       if (placed.added !== undefined && blob?.chunks !== undefined) await this.#share(placed.added, blob.chunks);
       return placed.digest;
     });

@@ -63,7 +63,7 @@ export async function pullBlob(digest: BlobDigest, { layers, objects, signal }: 
   });
 }
 
-/** Writes a new file within the node's room and waits until it is on the disk; resolves to its SHA-256. */
+/** Writes a new file within the node's room; resolves to its SHA-256. */
 async function writeFetched(path: string, source: AsyncIterable<Uint8Array>): Promise<string> {
   const room = new DiskRoom(join(path, ".."));
   const running = sha256();
@@ -73,7 +73,6 @@ async function writeFetched(path: string, source: AsyncIterable<Uint8Array>): Pr
     running.update(part);
     await file.writeFile(part);
   }
-  await file.sync();
   return running.hex();
 }
 
