@@ -1,8 +1,8 @@
-import { type BigIntStats, closeSync, constants, fstatSync, openSync, read, readSync } from "node:fs";
+import { type BigIntStats, read, readSync } from "node:fs";
 import { promisify } from "node:util";
 import type { PackOptions, Skipped } from "#core/packing.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
-import { type ByteString, badInput, shown, type TreeEntry } from "#core/tar/entry.ts";
+import type { ByteString, TreeEntry } from "#core/tar/entry.ts";
 import { dataExtents } from "#host/sys/holes.ts";
 import { CHUNK_BYTES } from "../erofs/format.ts";
 import type { Inode } from "../erofs/inode.ts";
@@ -12,9 +12,8 @@ import type { LayerStore } from "../store.ts";
 import { isKeptXattr } from "../xattr-policy.ts";
 import { type Names, pathMatcher } from "./patterns.ts";
 import { NEVER_SCRUBBED, SCRUB_PATTERNS } from "./scrub.ts";
-import { describe, type Found, walk } from "./walk.ts";
+import { type Found, type Taken, type Visitor, walk } from "./walk.ts";
 
-const { O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 const readLater = promisify(read);
 
 /** Reads of more are given to another thread: they may have to wait for the disk. */
@@ -59,13 +58,13 @@ export async function packUpper(source: PackSource): Promise<PackedUpper> {
   const { digest, dataBytes } = await buildLayer(options, async (feed) => {
     const packing = new Packer(feed, source.options);
     packer = packing;
-    await walk<Inode>(dir, (found, above) => packing.visit(found, above), signal);
+    await walk<Inode>(dir, packing, signal);
   });
   if (packer === undefined) throw new Error("a layer was built of nothing");
   return { digest, dataBytes, entries: packer.entries, skipped: packer.skipped };
 }
 
-class Packer {
+class Packer implements Visitor<Inode> {
   entries = 0;
   #skipped = { excluded: 0, scrubbed: 0, special: 0 };
   readonly #feed: Feed;
@@ -87,19 +86,27 @@ class Packer {
     return { ...this.#skipped };
   }
 
-  /** Returns a directory that was taken in. */
-  async visit(found: Found, above: Inode | undefined): Promise<Inode | undefined> {
-    const { tree } = this.#feed.builder;
-    if (above === undefined) return tree.place(this.#entry(found));
-    if (isMountPlace(found) || this.#isLeftOut(found)) return undefined;
+  takes(found: Found): boolean {
+    if (found.names.length === 0) return true;
+    if (isMountPlace(found) || this.#isLeftOut(found)) return false;
     this.entries += 1;
-    const name = found.names.at(-1) ?? "";
-    const earlier = this.#earlier(found.stats);
-    if (earlier !== undefined) return void tree.link(above, name, earlier);
-    const inode = found.stats.isFile() ? await this.#file(found, above, name) : this.#add(found, above, name);
-    if (found.stats.isDirectory()) return inode;
-    if (found.stats.nlink > 1n) this.#linked.set(found.stats.ino, { inode, left: found.stats.nlink - 1n });
-    return undefined;
+    return true;
+  }
+
+  async visit({ names, stats, entry: described, fd, above }: Taken<Inode>): Promise<Inode> {
+    const { builder } = this.#feed;
+    const entry = withKeptXattrs(described);
+    if (above === undefined) return builder.tree.place(entry);
+    const name = names.at(-1) ?? "";
+    const earlier = this.#earlier(stats);
+    if (earlier !== undefined) {
+      builder.tree.link(above, name, earlier);
+      return earlier;
+    }
+    const inode = builder.entryIn(above, name, entry);
+    if (fd !== undefined) await this.#content(fd, stats);
+    if (!stats.isDirectory() && stats.nlink > 1n) this.#linked.set(stats.ino, { inode, left: stats.nlink - 1n });
+    return inode;
   }
 
   #isLeftOut({ names, stats }: Found): boolean {
@@ -117,31 +124,6 @@ class Packer {
     linked.left -= 1n;
     if (linked.left === 0n) this.#linked.delete(ino);
     return linked.inode;
-  }
-
-  #add(found: Found, above: Inode, name: ByteString): Inode {
-    return this.#feed.builder.entryIn(above, name, this.#entry(found));
-  }
-
-  /** What the overlay and the host's security modules noted for themselves is left out. */
-  #entry(found: Found): TreeEntry {
-    const entry = describe(found);
-    if (entry.xattrs === undefined) return entry;
-    return { ...entry, xattrs: new Map([...entry.xattrs].filter(([attribute]) => isKeptXattr(attribute))) };
-  }
-
-  async #file(found: Found, above: Inode, name: ByteString): Promise<Inode> {
-    // O_NONBLOCK: a pipe that took the file's place must not hold us.
-    const fd = openSync(found.at, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-    try {
-      const stats = fstatSync(fd, { bigint: true });
-      if (!stats.isFile()) throw badInput(`${shown(found.names.join("/"))} changed while it was packed`, "try again");
-      const inode = this.#add({ ...found, stats }, above, name);
-      await this.#content(fd, stats);
-      return inode;
-    } finally {
-      closeSync(fd);
-    }
   }
 
   async #content(fd: number, stats: BigIntStats): Promise<void> {
@@ -169,6 +151,12 @@ class Packer {
       await this.#feed.drain();
     }
   }
+}
+
+/** What the overlay and the host's security modules noted for themselves is left out. */
+function withKeptXattrs(entry: TreeEntry): TreeEntry {
+  if (entry.xattrs === undefined) return entry;
+  return { ...entry, xattrs: new Map([...entry.xattrs].filter(([attribute]) => isKeptXattr(attribute))) };
 }
 
 function isMountPlace({ names, stats }: Found): boolean {

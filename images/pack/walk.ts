@@ -11,52 +11,133 @@ import {
 import { setImmediate } from "node:timers/promises";
 import { SandboxError } from "#core/errors.ts";
 import type { FileType } from "#core/sandbox.ts";
-import { type ByteString, byteString, type TreeEntry } from "#core/tar/entry.ts";
+import { type ByteString, badInput, byteString, shown, type TreeEntry } from "#core/tar/entry.ts";
+import { readSoon } from "#host/sys/advice.ts";
 import { readXattrs } from "#host/sys/xattrs.ts";
+import { CHUNK_BYTES } from "../erofs/format.ts";
 import type { Names } from "./patterns.ts";
 
-const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = constants;
+const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 
 /** How long the event loop is kept at a stretch. */
 const TURN_MS = 5;
+
+/** How far the walk looks ahead of visits, so that many files are on their way from the disk at a time. */
+const AHEAD = { names: 64, bytes: 16 * CHUNK_BYTES };
+
+/** A directory of a walk, and what its visit made of it. */
+interface Place<T> {
+  made?: T;
+}
 
 /** One name that a walk came by. */
 export interface Found {
   /** From the root down, its own last; the root has none. */
   readonly names: Names;
   readonly stats: BigIntStats;
-  /** Leads to it by way of an open directory, and is short however deep that lies. Not to be followed. Valid until the next one. */
-  readonly at: Buffer;
+}
+
+/** One that is visited. */
+export interface Taken<T> extends Found {
+  readonly entry: TreeEntry;
+  /** A file, open for reading until the visit ends. */
+  readonly fd: number | undefined;
+  /** What was made of the directory that holds it. The root has none. */
+  readonly above: T | undefined;
+}
+
+/** What is done with a tree. */
+export interface Visitor<T> {
+  /** Whether a name is visited, and what is below it. Asked once, in the order of visits, and earlier than that. */
+  takes(found: Found): boolean;
+  /** Returns what those below will be visited with. */
+  visit(taken: Taken<T>): Promise<T>;
 }
 
 /**
- * Takes what a walk finds, with what it made of the directory that holds it. Of a directory it returns what those below will be
- * visited with; `undefined`: nobody looks there.
- */
-export type Visit<T> = (found: Found, above: T | undefined) => Promise<T | undefined>;
-
-/**
  * Visits a directory and everything below it, each directory before what is in it. Nothing is ever reached by more than one name
- * in an open directory, and no link is followed, so that whatever the tree is, or becomes, a walk does not leave it. Takes one
- * descriptor and the names of the directories on the way, at any depth. Rejects with `FailedPrecondition` when directories are
- * moved meanwhile.
+ * in an open directory, and no link is followed, so that whatever the tree is, or becomes, a walk does not leave it. Takes some
+ * descriptors and the names of the directories on the way, at any depth. Rejects with `FailedPrecondition` when directories are
+ * moved meanwhile, and `InvalidArgument` when a file is replaced.
  */
-export async function walk<T>(root: string, visit: Visit<T>, signal: AbortSignal): Promise<void> {
+export async function walk<T>(root: string, visitor: Visitor<T>, signal: AbortSignal): Promise<void> {
+  signal.throwIfAborted();
   const turns = new Turns(signal);
+  const waiting: Waiting<T>[] = [];
+  let bytes = 0;
+  const visitFirst = async () => {
+    const first = waiting.shift();
+    if (first === undefined) return;
+    using next = first;
+    bytes -= next.bytesAhead;
+    next.place.made = await visitor.visit(next.taken);
+    await turns.pause();
+  };
+  try {
+    for (const found of find<T>(root, (one) => visitor.takes(one))) {
+      waiting.push(found);
+      bytes += found.bytesAhead;
+      while (waiting.length > AHEAD.names || bytes > AHEAD.bytes) await visitFirst();
+      await turns.pause();
+    }
+    while (waiting.length > 0) await visitFirst();
+  } finally {
+    for (const left of waiting) left[Symbol.dispose]();
+  }
+}
+
+/** A name that is taken, and waits for its visit. */
+class Waiting<T> implements Disposable {
+  readonly place: Place<T> = {};
+  readonly bytesAhead: number;
+  readonly #found: Found;
+  readonly #fd: number | undefined;
+  readonly #entry: TreeEntry;
+  readonly #parent: Place<T> | undefined;
+
+  /** Opens a file, and lets its data come. */
+  constructor({ names, stats, at }: Found & { readonly at: Buffer }, parent: Place<T> | undefined) {
+    this.#parent = parent;
+    this.#fd = stats.isFile() ? openFile(at) : undefined;
+    try {
+      const now = this.#fd === undefined ? stats : fstatSync(this.#fd, { bigint: true });
+      if (stats.isFile() && !now.isFile())
+        throw badInput(`${shown(names.join("/"))} changed while it was packed`, "try again");
+      this.#found = { names, stats: now };
+      this.#entry = describe(this.#found, at);
+      this.bytesAhead = this.#fd === undefined || now.blocks === 0n ? 0 : Math.min(Number(now.size), CHUNK_BYTES);
+      if (this.#fd !== undefined && this.bytesAhead > 0) readSoon(this.#fd, this.bytesAhead);
+    } catch (error) {
+      this[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  get taken(): Taken<T> {
+    return { ...this.#found, entry: this.#entry, fd: this.#fd, above: this.#parent?.made };
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#fd !== undefined) closeSync(this.#fd);
+  }
+}
+
+/** All that is taken, in the order in which it is visited. */
+function* find<T>(root: string, takes: (found: Found) => boolean): Generator<Waiting<T>, void, undefined> {
   let fd = openDirectory(Buffer.from(root));
   const way: Level<T>[] = [];
   const names: ByteString[] = [];
-  const enter = async (made: T) => way.push(await readLevel({ fd, names, made }, visit, turns));
   try {
-    const at = Buffer.from(`/proc/self/fd/${fd}/.`);
-    const made = await visit({ names, stats: fstatSync(fd, { bigint: true }), at }, undefined);
-    if (made !== undefined) await enter(made);
+    const found = { names: [], stats: fstatSync(fd, { bigint: true }), at: Buffer.from(`/proc/self/fd/${fd}/.`) };
+    const top = new Waiting<T>(found, undefined);
+    yield top;
+    way.push(yield* readLevel({ fd, names, place: top.place }, takes));
     for (let level = way.at(-1); level !== undefined; level = way.at(-1)) {
       const next = level.directories.pop();
       if (next !== undefined) {
         fd = replace(fd, openDirectory(childOf(fd, next.name)));
         names.push(byteString(next.name));
-        await enter(next.made);
+        way.push(yield* readLevel({ fd, names, place: next.place }, takes));
         continue;
       }
       way.pop();
@@ -73,26 +154,30 @@ export async function walk<T>(root: string, visit: Visit<T>, signal: AbortSignal
 interface Level<T> {
   readonly dev: bigint;
   readonly ino: bigint;
-  readonly directories: { readonly name: Buffer; readonly made: T }[];
+  readonly directories: { readonly name: Buffer; readonly place: Place<T> }[];
 }
 
 /** An open one. */
 interface Directory<T> {
   readonly fd: number;
   readonly names: Names;
-  readonly made: T;
+  readonly place: Place<T>;
 }
 
-/** Visits what is in one directory. */
-async function readLevel<T>({ fd, names, made }: Directory<T>, visit: Visit<T>, turns: Turns): Promise<Level<T>> {
+/** What is in one directory. */
+function* readLevel<T>(
+  { fd, names, place }: Directory<T>,
+  takes: (found: Found) => boolean,
+): Generator<Waiting<T>, Level<T>> {
   const { dev, ino } = fstatSync(fd, { bigint: true });
   const directories: Level<T>["directories"] = [];
   for (const name of namesIn(fd)) {
     const at = childOf(fd, name);
-    const stats = lstatSync(at, { bigint: true });
-    const below = await visit({ names: [...names, byteString(name)], stats, at }, made);
-    if (below !== undefined && stats.isDirectory()) directories.push({ name, made: below });
-    await turns.pause();
+    const found = { names: [...names, byteString(name)], stats: lstatSync(at, { bigint: true }) };
+    if (!takes(found)) continue;
+    const waiting = new Waiting<T>({ ...found, at }, place);
+    if (found.stats.isDirectory()) directories.push({ name, place: waiting.place });
+    yield waiting;
   }
   return { dev, ino, directories };
 }
@@ -111,12 +196,18 @@ function* namesIn(fd: number): Generator<Buffer, void, undefined> {
   }
 }
 
+/** Leads to a name by way of an open directory, and is short however deep that lies. Not to be followed. */
 function childOf(fd: number, name: Buffer): Buffer {
   return Buffer.concat([Buffer.from(`/proc/self/fd/${fd}/`), name]);
 }
 
 function openDirectory(path: Buffer): number {
   return openSync(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+}
+
+function openFile(path: Buffer): number {
+  // O_NONBLOCK: a pipe that took the file's place must not hold us.
+  return openSync(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
 }
 
 /** The directory that an open one lies in, which must be the one it was reached from. */
@@ -156,7 +247,7 @@ class Turns {
 const SHOWN_NAMES = 16;
 
 /** What there is to know of a file but for its data. Its path is for messages: of a deep one it is the end. */
-export function describe({ names, stats, at }: Found): TreeEntry {
+function describe({ names, stats }: Found, at: Buffer): TreeEntry {
   const type = typeOf(stats);
   const device = Number(stats.rdev);
   const nanoseconds = ((stats.mtimeNs % 1_000_000_000n) + 1_000_000_000n) % 1_000_000_000n;

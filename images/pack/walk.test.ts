@@ -1,0 +1,85 @@
+import assert from "node:assert/strict";
+import { linkSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { temporaryDirectory } from "../test-support/fixtures.ts";
+import { type Taken, type Visitor, walk } from "./walk.ts";
+
+const never = new AbortController().signal;
+/** More than a walk looks ahead in one directory, and several directories within one look. */
+const FILES = 200;
+
+function fill(root: string): string[] {
+  const paths: string[] = [];
+  for (const directory of ["a", "a/b", "a/b/c", "d", "empty"]) mkdirSync(join(root, directory), { recursive: true });
+  for (const [directory, count] of [
+    ["", 3],
+    ["a", FILES],
+    ["a/b", 2],
+    ["a/b/c", 1],
+    ["d", 5],
+  ] as const) {
+    for (let file = 0; file < count; file++) paths.push(join(directory, `file-${file}`));
+  }
+  for (const path of paths) writeFileSync(join(root, path), path);
+  symlinkSync("/etc", join(root, "out"));
+  linkSync(join(root, "file-0"), join(root, "d/again"));
+  return [...paths, "a", "a/b", "a/b/c", "d", "empty", "out", "d/again"].sort();
+}
+
+/** Notes what it visits; what it makes of a name is its path. */
+class Notes implements Visitor<string> {
+  readonly seen: string[] = [];
+  readonly leaves: ReadonlySet<string>;
+
+  constructor(leaves: readonly string[] = []) {
+    this.leaves = new Set(leaves);
+  }
+
+  takes({ names }: { readonly names: readonly string[] }): boolean {
+    return !this.leaves.has(names.join("/"));
+  }
+
+  async visit({ names, fd, entry, above }: Taken<string>): Promise<string> {
+    const path = names.join("/");
+    if (names.length === 0) return path;
+    assert.equal(above, names.slice(0, -1).join("/"), "a name was visited before its directory");
+    if (entry.type === "file") assert.equal(readFileSync(fd ?? -1, "utf8"), path === "d/again" ? "file-0" : path);
+    this.seen.push(path);
+    return path;
+  }
+}
+
+const openFiles = () => readdirSync("/proc/self/fd").length;
+
+test("everything is visited once, after its directory, with its own data", async () => {
+  using root = temporaryDirectory();
+  const expected = fill(root.path);
+  const before = openFiles();
+  const notes = new Notes();
+  await walk(root.path, notes, never);
+  assert.deepEqual(notes.seen.sort(), expected);
+  assert.equal(openFiles(), before);
+});
+
+test("what is not taken is not visited, nor what is below it", async () => {
+  using root = temporaryDirectory();
+  const expected = fill(root.path).filter((path) => !path.startsWith("a/b") && path !== "out");
+  const notes = new Notes(["a/b", "out"]);
+  await walk(root.path, notes, never);
+  assert.deepEqual(notes.seen.sort(), expected);
+});
+
+test("a walk that ends early closes what it opened ahead", async () => {
+  using root = temporaryDirectory();
+  fill(root.path);
+  const before = openFiles();
+  const failing = new Notes();
+  failing.visit = async ({ names }) => {
+    if (names.length > 0) throw new Error("enough");
+    return "";
+  };
+  await assert.rejects(walk(root.path, failing, never), /enough/);
+  await assert.rejects(walk(root.path, new Notes(), AbortSignal.abort(new Error("left"))), /left/);
+  assert.equal(openFiles(), before);
+});
