@@ -66,7 +66,7 @@ export class FunctionPool {
   async run(request: CellRequest, signal: AbortSignal): Promise<CellResult> {
     this.#count(1);
     try {
-      const [housing, cell] = await this.#take();
+      const [housing, cell] = await this.#take(signal);
       // Before the call: the next cell is made while this one works.
       this.#refill();
       try {
@@ -86,8 +86,9 @@ export class FunctionPool {
     await Promise.all([...this.#housings].map((housing) => this.#destroy(housing)));
   }
 
-  async #take(): Promise<readonly [Housing, Cell]> {
+  async #take(signal: AbortSignal): Promise<readonly [Housing, Cell]> {
     const housing = await this.#open();
+    signal.throwIfAborted();
     const cell = housing.ready.shift();
     if (cell !== undefined) {
       housing.used += 1;
@@ -96,7 +97,17 @@ export class FunctionPool {
     const waiting = Promise.withResolvers<readonly [Housing, Cell]>();
     this.#waiting.push(waiting);
     this.#refill();
-    return waiting.promise;
+    const leave = () => {
+      const at = this.#waiting.indexOf(waiting);
+      if (at >= 0) this.#waiting.splice(at, 1);
+      waiting.reject(signal.reason);
+    };
+    signal.addEventListener("abort", leave, { once: true });
+    try {
+      return await waiting.promise;
+    } finally {
+      signal.removeEventListener("abort", leave);
+    }
   }
 
   #open(): Promise<Housing> {
@@ -149,7 +160,8 @@ export class FunctionPool {
 
   #left(housing: Housing, clean: boolean): void {
     housing.used -= 1;
-    if (!clean) {
+    // A container that was destroyed takes its keepers along before they could say that they have ended.
+    if (!clean && !housing.retired) {
       this.#options.log(
         `a container of functions was not clean after a call, and is destroyed: ${housing.container.id}`,
       );

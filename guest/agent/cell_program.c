@@ -207,13 +207,21 @@ bool cell_program_ended(struct cell *cell, int *status) {
 	return true;
 }
 
+/* Whole, whatever signal comes meanwhile: one that stops the call says nothing about its end. */
+static int collect(pid_t pid) {
+	while (waitpid(pid, NULL, 0) != pid) {
+		if (errno != EINTR) return errno;
+	}
+	return 0;
+}
+
 int cell_end(struct cell *cell) {
 	if (cell->init <= 0) return 0;
 	if (kill(cell->init, SIGKILL) != 0) return errno;
 	/* Its end waits for those of all others in the cell; who made them must have collected them first. */
-	if (cell->program > 0) waitpid(cell->program, NULL, 0);
+	if (cell->program > 0) collect(cell->program);
 	cell->program = 0;
-	if (waitpid(cell->init, NULL, 0) != cell->init) return errno;
-	cell->init = 0;
-	return 0;
+	int error = collect(cell->init);
+	if (error == 0) cell->init = 0;
+	return error;
 }

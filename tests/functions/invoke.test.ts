@@ -164,8 +164,8 @@ test("a call that is given up ends, and its cell with it", async () => {
   leaver.abort(new Error("left"));
   await assert.rejects(call, /left/);
   await functions.drop(started);
-  // A container whose cell was cut down in the middle of its making may be destroyed with it: that is clean, too.
   assert.equal((await sh("echo after")).run?.stdout, "after\n");
+  assert.doesNotMatch(node.log, /was not clean/);
 });
 
 test("nothing of calls is left on the node but its pools", async () => {
