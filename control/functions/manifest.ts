@@ -1,8 +1,8 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { type Static, Type } from "typebox";
 import { hasCode, SandboxError } from "#core/errors.ts";
-import type { FunctionLimits, FunctionRuntime } from "#core/functions.ts";
+import type { FunctionLimits, FunctionRuntime, FunctionWarmth } from "#core/functions.ts";
 import { parseJson } from "../apiserver/json.ts";
 import { validator } from "../apiserver/validate.ts";
 
@@ -48,12 +48,14 @@ const Manifest = closed({
 });
 
 /** A runtime as its directory has it: references are names, not layers. */
-export interface RuntimeManifest extends Omit<FunctionRuntime, "layers" | "env"> {
+export interface RuntimeManifest extends Omit<FunctionRuntime, "layers" | "env" | "warm"> {
   readonly base: string;
   readonly debian: readonly string[] | undefined;
   readonly toolkits: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly limits: FunctionLimits;
+  /** `file`: what the script was read from. */
+  readonly warm: (FunctionWarmth & { readonly file: string }) | undefined;
 }
 
 const DEFAULT_LIMITS: FunctionLimits = {
@@ -65,9 +67,50 @@ const DEFAULT_LIMITS: FunctionLimits = {
 };
 const COMPILER_MIB = 512;
 
-/** Every runtime of these directories, one in each folder with a manifest; those of later ones replace those of earlier ones. */
-export function readRuntimes(directories: readonly string[]): ReadonlyMap<string, RuntimeManifest> {
-  return new Map(directories.flatMap((directory) => foldersOf(directory).map((name) => [name, read(directory, name)])));
+/** What was read of a folder, and of which state of its files. */
+interface Known {
+  readonly stamp: string;
+  readonly manifest: RuntimeManifest;
+}
+
+/** The runtimes of directories, one in each folder with a manifest; those of later directories replace those of earlier ones. */
+export class Manifests {
+  readonly #directories: readonly string[];
+  /** By folder. Every call asks for one: it looks whether the files changed, and reads them only then. */
+  readonly #known = new Map<string, Known>();
+
+  constructor(directories: readonly string[]) {
+    this.#directories = directories;
+  }
+
+  /** Sorted. */
+  get names(): readonly string[] {
+    return [...new Set(this.#directories.flatMap(foldersOf))].sort();
+  }
+
+  /** As its files are now. Throws `NotFound` for an unknown name, `InvalidArgument` for a manifest that cannot be read. */
+  get(name: string): RuntimeManifest {
+    const folders = NAME.test(name) ? this.#directories.map((directory) => join(directory, name)) : [];
+    const folder = folders.findLast((each) => stampOf(each) !== undefined);
+    if (folder === undefined) {
+      throw new SandboxError("NotFound", `no runtime ${name}`, { hint: `there are: ${this.names.join(", ")}` });
+    }
+    const known = this.#known.get(folder);
+    if (known !== undefined && known.stamp === stampsOf(folder, known.manifest)) return known.manifest;
+    const manifest = read(folder, name);
+    this.#known.set(folder, { stamp: stampsOf(folder, manifest), manifest });
+    return manifest;
+  }
+}
+
+/** Another one whenever the file or folder was written to or replaced; undefined when there is none. */
+function stampOf(path: string): string | undefined {
+  const status = statSync(path, { bigint: true, throwIfNoEntry: false });
+  return status === undefined ? undefined : `${status.ino} ${status.size} ${status.mtimeNs}`;
+}
+
+function stampsOf(folder: string, { warm }: RuntimeManifest): string {
+  return [MANIFEST, ...(warm === undefined ? [] : [warm.file])].map((file) => stampOf(join(folder, file))).join();
 }
 
 function foldersOf(directory: string): readonly string[] {
@@ -82,8 +125,8 @@ function foldersOf(directory: string): readonly string[] {
 
 const check = validator(Manifest, MANIFEST);
 
-function read(directory: string, name: string): RuntimeManifest {
-  const file = join(directory, name, MANIFEST);
+function read(folder: string, name: string): RuntimeManifest {
+  const file = join(folder, MANIFEST);
   try {
     const manifest = check(parseJson(readFileSync(file))) as Static<typeof Manifest>;
     const { compile, warm } = manifest;
@@ -97,7 +140,9 @@ function read(directory: string, name: string): RuntimeManifest {
       compile: compile === undefined ? undefined : { memoryMiB: COMPILER_MIB, ...compile },
       run: manifest.run,
       warm:
-        warm === undefined ? undefined : { ...warm, script: readFileSync(join(directory, name, warm.script), "utf8") },
+        warm === undefined
+          ? undefined
+          : { ...warm, file: warm.script, script: readFileSync(join(folder, warm.script), "utf8") },
       limits: { ...DEFAULT_LIMITS, ...manifest.limits },
     };
   } catch (error) {

@@ -1,9 +1,9 @@
 import { SandboxError } from "#core/errors.ts";
 import type { FunctionLimits, FunctionRuntime } from "#core/functions.ts";
-import { type Catalogue, SHARED_PROJECT } from "#images/catalogue.ts";
+import { type ArtifactRecord, type Catalogue, SHARED_PROJECT } from "#images/catalogue.ts";
 import { compose } from "#images/compose.ts";
 import type { ArtifactMaker } from "../artifacts.ts";
-import { type RuntimeManifest, readRuntimes } from "./manifest.ts";
+import { Manifests, type RuntimeManifest } from "./manifest.ts";
 
 /** Where runtimes are, and what makes their bases. */
 export interface RuntimesOptions {
@@ -33,17 +33,19 @@ interface Making {
   readonly listeners: Set<(line: string) => void>;
 }
 
-/** The runtimes of a control plane. Directories are read anew each time: an operator adds one while the node runs. */
+/** The runtimes of a control plane. Files are looked at anew each time: an operator adds and changes runtimes while the node runs. */
 export class Runtimes {
   readonly #options: RuntimesOptions;
+  readonly #manifests: Manifests;
   readonly #making = new Map<string, Making>();
 
   constructor(options: RuntimesOptions) {
     this.#options = options;
+    this.#manifests = new Manifests(options.directories);
   }
 
   async list(project: string): Promise<readonly RuntimeSummary[]> {
-    const manifests = [...readRuntimes(this.#options.directories).values()].sort((a, b) => (a.name < b.name ? -1 : 1));
+    const manifests = this.#manifests.names.map((name) => this.#manifests.get(name));
     return Promise.all(manifests.map((manifest) => this.#summary(project, manifest)));
   }
 
@@ -55,47 +57,37 @@ export class Runtimes {
     name: string,
     asked: Asked,
   ): Promise<{ readonly runtime: FunctionRuntime; readonly limits: FunctionLimits }> {
-    const manifest = this.#manifest(name);
-    const { project } = asked;
-    if (!(await this.#hasBase(project, manifest))) await this.#make(manifest, asked);
-    const resolve = (reference: string) => this.#options.catalogue.resolve(project, reference);
-    const [base, ...toolkits] = await Promise.all([resolve(manifest.base), ...manifest.toolkits.map(resolve)]);
-    const { layers, config } = compose({ base, workspace: undefined, toolkits });
-    const { source, compile, run, warm, limits } = manifest;
+    const manifest = this.#manifests.get(name);
+    const base = (await this.#base(asked.project, manifest)) ?? (await this.#make(manifest, asked));
+    const toolkits = manifest.toolkits.map((toolkit) => this.#options.catalogue.resolve(asked.project, toolkit));
+    const { layers, config } = compose({ base, workspace: undefined, toolkits: await Promise.all(toolkits) });
+    const { source, compile, run, limits } = manifest;
+    const warm = manifest.warm && { kind: manifest.warm.kind, argv: manifest.warm.argv, script: manifest.warm.script };
     return { runtime: { name, layers, env: { ...config.env, ...manifest.env }, source, compile, run, warm }, limits };
   }
 
   /** Makes what the runtime lacks. */
   async prepare(name: string, asked: Asked): Promise<RuntimeSummary> {
     await this.resolve(name, asked);
-    return this.#summary(asked.project, this.#manifest(name));
-  }
-
-  #manifest(name: string): RuntimeManifest {
-    const runtimes = readRuntimes(this.#options.directories);
-    const manifest = runtimes.get(name);
-    if (manifest !== undefined) return manifest;
-    throw new SandboxError("NotFound", `no runtime ${name}`, {
-      hint: `there are: ${[...runtimes.keys()].sort().join(", ")}`,
-    });
+    return this.#summary(asked.project, this.#manifests.get(name));
   }
 
   async #summary(project: string, manifest: RuntimeManifest): Promise<RuntimeSummary> {
-    return { manifest, ready: await this.#hasBase(project, manifest) };
+    return { manifest, ready: (await this.#base(project, manifest)) !== undefined };
   }
 
-  async #hasBase(project: string, { base }: RuntimeManifest): Promise<boolean> {
+  /** Undefined when there is none yet. */
+  async #base(project: string, { base }: RuntimeManifest): Promise<ArtifactRecord | undefined> {
     try {
-      await this.#options.catalogue.resolve(project, base);
-      return true;
+      return await this.#options.catalogue.resolve(project, base);
     } catch (error) {
-      if (error instanceof SandboxError && error.kind === "NotFound") return false;
+      if (error instanceof SandboxError && error.kind === "NotFound") return undefined;
       throw error;
     }
   }
 
   /** Whoever asks first starts it; it goes on when that one leaves, because others will ask. */
-  async #make(manifest: RuntimeManifest, { signal, progress }: Asked): Promise<void> {
+  async #make(manifest: RuntimeManifest, { project, signal, progress }: Asked): Promise<ArtifactRecord> {
     const { base, debian } = manifest;
     if (debian === undefined) {
       throw new SandboxError(
@@ -113,6 +105,7 @@ export class Runtimes {
     } finally {
       if (progress !== undefined) making.listeners.delete(progress);
     }
+    return this.#options.catalogue.resolve(project, base);
   }
 
   #start(base: string, include: readonly string[]): Making {
