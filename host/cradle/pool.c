@@ -160,7 +160,7 @@ int pool_start(struct pool *pool, int job)
 		struct worker *worker = choose(pool, &pool->jobs[job]);
 
 		if (worker == NULL) {
-			errno = EAGAIN;
+			errno = ECHILD;
 			return NO_WORKER;
 		}
 		if (worker->pid == 0 && hire(pool, worker))

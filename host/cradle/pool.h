@@ -31,8 +31,8 @@ struct pool *pool_new(const struct cradle *cradle, struct job *jobs);
 void pool_free(struct pool *pool);
 
 /*
- * Gives a job to a worker; returns the worker, or NO_WORKER with errno. A create goes to the one that keeps a blank of its ids,
- * where there is one; `progress` then names that.
+ * Gives a job to a worker; returns the worker, or NO_WORKER with errno. ECHILD: dead workers have every place until they are
+ * collected. A create goes to the one that keeps a blank of its ids, where there is one; `progress` then names that.
  */
 int pool_start(struct pool *pool, int job);
 

@@ -15,8 +15,10 @@
 /* The cradle's own side of a job. */
 struct slot {
 	bool used;
-	/* NO_WORKER: it died. */
+	/* NO_WORKER: it died, or there was none yet. */
 	int worker;
+	/* For a worker: dead ones have every place until they are collected. */
+	bool waiting;
 	/* The child that was collected, 0 for none. */
 	pid_t gone;
 	int status;
@@ -180,6 +182,19 @@ static void give_back(struct slots *slots, struct slot *slot)
 	slots->used--;
 }
 
+/* A dead worker keeps its place until it is collected, which is no want of room: the next death tries again. */
+static void try_start(struct slots *slots, struct slot *slot)
+{
+	struct fault fault = { 0 };
+	bool started = start(slots, slot, &fault) == 0;
+
+	slot->waiting = !started && fault.error == ECHILD;
+	if (started || slot->waiting)
+		return;
+	wire_send_failed(slots->link, job_of(slots, slot)->progress.tag, &fault);
+	give_back(slots, slot);
+}
+
 static void begin(struct slots *slots, uint32_t tag, enum task task, const uint8_t *fields, size_t length)
 {
 	struct slot *slot = take(slots, tag);
@@ -189,10 +204,12 @@ static void begin(struct slots *slots, uint32_t tag, enum task task, const uint8
 	job->task = task;
 	memcpy(job->fields, fields, length);
 	if (request_parse(job->fields, length, task == TASK_BLANK ? FOR_BLANK : FOR_CREATE, &job->request, &fault) ||
-	    move_home(slots, &job->request, &fault) || start(slots, slot, &fault)) {
+	    move_home(slots, &job->request, &fault)) {
 		wire_send_failed(slots->link, tag, &fault);
 		give_back(slots, slot);
+		return;
 	}
+	try_start(slots, slot);
 }
 
 void slots_create(struct slots *slots, uint32_t tag, const uint8_t *fields, size_t length)
@@ -282,6 +299,8 @@ static void advance(struct slots *slots, struct slot *slot)
 {
 	if (atomic_load(&job_of(slots, slot)->progress.done))
 		answer(slots, slot);
+	else if (slot->waiting)
+		try_start(slots, slot);
 	else if (slot->worker == NO_WORKER)
 		rescue(slots, slot);
 }
