@@ -108,14 +108,15 @@ function refusals(given: Given): void {
     await refused(sandbox.files.chown("/tmp/shared/f", "0:0", { user: "1234:55" }), "PermissionDenied");
   });
 
-  test("what cannot be done is refused by kind and errno", async () => {
+  test("what cannot be done is refused by kind and errno, with advice", async () => {
     const { files } = given().sandbox;
     const errnoOf = async (call: Promise<unknown>) => {
       const error = await call.then(
         () => undefined,
         (reason) => reason,
       );
-      return [error?.kind, error?.details?.errno];
+      assert.ok(error?.hint !== undefined, error?.message);
+      return [error.kind, error.details.errno];
     };
     await files.write("/tmp/plain", "x");
     assert.deepEqual(await errnoOf(files.read("/none/x")), ["NotFound", "ENOENT"]);
