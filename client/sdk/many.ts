@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import type { CreateSandbox } from "#api/index.ts";
 import type { CallOptions } from "./caller.ts";
 import { DsecError } from "./errors.ts";
@@ -54,7 +55,7 @@ export async function* createMany(
   const unclaimed = new Map<number, Sandbox>();
   const underWay = new Set<Promise<Created>>();
   const one = async (index: number): Promise<Created> => {
-    const own = key === undefined ? {} : { idempotencyKey: `${key}:${index}` };
+    const own = key === undefined ? {} : { idempotencyKey: keyOfOne(key, index) };
     try {
       const sandbox = await sandboxes.create(request, { ...own, signal: either, timeoutMs });
       if (key === undefined) unclaimed.set(index, sandbox);
@@ -125,6 +126,11 @@ export async function* removeMany(
     options.signal?.throwIfAborted();
     yield removed;
   }
+}
+
+/** Of any length of key, and never one that somebody would give to a single create. */
+function keyOfOne(key: string, index: number): string {
+  return createHash("sha256").update(`${key}\n${index}`).digest("hex");
 }
 
 function asError(error: unknown): Error {

@@ -111,7 +111,9 @@ function library(node: () => TestNode): void {
     };
     const first = await ids();
     assert.deepEqual(await ids(), first);
-    await Array.fromAsync(sandboxes.removeMany({ ids: first }));
+    const { id } = await sandboxes.create(SMALL, { idempotencyKey: "again:0" });
+    assert.ok(!first.includes(id), "the key of a single create is another one");
+    await Array.fromAsync(sandboxes.removeMany({ ids: [...first, id] }));
   });
 
   test("numbers that make no sense are refused", async () => {

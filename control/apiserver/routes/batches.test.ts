@@ -44,6 +44,20 @@ test("a batch that is repeated under its key finds its sandboxes", async () => {
   assert.equal(api.node.sandboxes.size, 5);
 });
 
+test("the keys of a batch are never those of a single create, whatever their names", async () => {
+  await using api = await rig();
+  const post = (path: string, key: string, json: object) =>
+    api.call("POST", path, { json, headers: { "idempotency-key": key } });
+  const made = linesOf(await post("/v1/sandboxes/batch", "k", { count: 3, sandbox: BUSYBOX }));
+  const seen = new Set(made.map(({ sandbox }) => sandbox?.id));
+  for (const key of ["k", "k:0", "k:1", "k 0", "k\t0", "k\\n0", "k%0A0"]) {
+    const { id } = JSON.parse((await post("/v1/sandboxes", key, BUSYBOX)).bytes.toString());
+    assert.ok(!seen.has(id), JSON.stringify(key));
+    seen.add(id);
+  }
+  assert.equal(api.node.sandboxes.size, seen.size);
+});
+
 test("never more than so many at a time", async () => {
   await using api = await rig();
   let running = 0;

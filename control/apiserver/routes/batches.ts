@@ -88,7 +88,8 @@ async function createOne(
   { principal: { project }, body, idempotencyKey, scope }: Call<"createMany">,
   index: number,
 ): Promise<CreateManyEvent> {
-  const key = idempotencyKey === undefined ? undefined : `${idempotencyKey}:${index}`;
+  // No header can hold the end of a line: such a key is never one that somebody gave to a single create.
+  const key = idempotencyKey === undefined ? undefined : `${idempotencyKey}\n${index}`;
   try {
     const info = await creator.create({ project, request: body.sandbox, idempotencyKey: key, signal: scope.signal });
     access.remember(info.spec.id, project);
