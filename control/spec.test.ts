@@ -20,8 +20,8 @@ test("the request wins over the image, and the image over the default", () => {
   const image = plan({ base: "b", env: { B: "req" } }, { layers: [], config }, CONTEXT);
   assert.deepEqual(image.env, { PATH: "/img", A: "img", B: "req" });
   assert.deepEqual([image.user, image.workdir], ["app", "/srv"]);
-  const asked = plan({ base: "b", user: "1000", workdir: "/x", backend: "fake" }, { layers: [], config }, CONTEXT);
-  assert.deepEqual([asked.user, asked.workdir, asked.backend], ["1000", "/x", "fake"]);
+  const asked = plan({ base: "b", user: "1000", workdir: "/x", backend: "microvm" }, { layers: [], config }, CONTEXT);
+  assert.deepEqual([asked.user, asked.workdir, asked.backend], ["1000", "/x", "microvm"]);
 });
 
 test("null lifts a time limit, and a name of variables is never a name of the object", () => {

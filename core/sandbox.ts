@@ -2,7 +2,7 @@ import type { CommandId, SandboxId } from "#core/ids.ts";
 import type { SandboxState } from "#core/lifecycle.ts";
 
 /** The backends a sandbox may ask for. */
-export const BACKEND_KINDS = ["container", "microvm", "fake"] as const;
+export const BACKEND_KINDS = ["container", "microvm"] as const;
 export type BackendKind = (typeof BACKEND_KINDS)[number];
 
 /** What part of an environment an artifact is. */

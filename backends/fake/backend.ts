@@ -23,7 +23,8 @@ export function openFakeBackend(host: FakeHost, config: Partial<FakeConfig> = {}
 }
 
 class FakeBackend implements Backend {
-  readonly kind = "fake";
+  /** It stands for containers: users have no kind of their own for it. */
+  readonly kind = "container";
   readonly footprint = FOOTPRINT;
   readonly foresight = 0;
   readonly packing: Packing;

@@ -6,7 +6,7 @@ export function aFakeSpec(changes: Partial<SandboxSpec> = {}): SandboxSpec {
   return {
     id: newSandboxId(parseEdgeId("fake")),
     project: "default",
-    backend: "fake",
+    backend: "container",
     layers: [],
     config: { env: { PATH: "/bin" }, user: undefined, workdir: undefined },
     hostname: "sandbox",

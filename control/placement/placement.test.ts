@@ -15,7 +15,7 @@ const anyCluster = fc
   .array(
     fc.record({
       lost: fc.boolean(),
-      backends: fc.subarray(["container", "fake"] as const),
+      backends: fc.subarray(["container", "microvm"] as const),
       capacity: anyLoad,
       promised: anyLoad,
       recent: anyLoad,
@@ -24,14 +24,14 @@ const anyCluster = fc
   )
   .map((nodes) => nodes.map((node, index) => candidate({ edge: `e${index}`, ...node })));
 const anyDemand: fc.Arbitrary<Demand> = fc.record({
-  backend: fc.constantFrom("container" as const, "fake" as const),
+  backend: fc.constantFrom("container" as const, "microvm" as const),
   cpus: fc.integer({ min: 1, max: 64 }),
   memoryMiB: fc.integer({ min: 1, max: 65_536 }),
 });
 
 interface Shape extends Pick<Candidate, "lost" | "recent"> {
   readonly edge: string;
-  readonly backends: Candidate["info"]["backends"] | readonly ("container" | "fake")[];
+  readonly backends: Candidate["info"]["backends"] | readonly ("container" | "microvm")[];
   readonly capacity: Candidate["info"]["capacity"];
   readonly promised: Candidate["info"]["promised"];
 }
@@ -136,7 +136,7 @@ test("a thousand placements on ten nodes stay within a small distance of even", 
 test("why nothing can take it has three answers", () => {
   assert.equal(orderOrKind([], SMALL, 1), "Unavailable");
   assert.equal(orderOrKind([node("a", { lost: true })], SMALL, 1), "Unavailable");
-  assert.equal(orderOrKind([node("a")], { ...SMALL, backend: "fake" }, 1), "FailedPrecondition");
+  assert.equal(orderOrKind([node("a")], { ...SMALL, backend: "microvm" }, 1), "FailedPrecondition");
   assert.equal(orderOrKind([node("a")], { ...SMALL, memoryMiB: 8193 }, 1), "InvalidArgument");
   assert.throws(() => rank({ ...SMALL, memoryMiB: 9000 }, [node("a")], seededRandom(1)), /memoryMiB is 9000.*8192/);
   assert.throws(() => rank({ ...SMALL, cpus: 9 }, [node("a")], seededRandom(1)), /cpus is 9.*has 8/);

@@ -33,6 +33,7 @@ describe("a create", () => {
     ["an idle timeout of zero", { idleTimeoutMs: 0 }, "InvalidArgument", /idleTimeoutMs/],
     ["a negative lifetime", { maxLifetimeMs: -5 }, "InvalidArgument", /maxLifetimeMs/],
     ["an unknown backend", { backend: "chroot" }, "InvalidArgument", /backend/],
+    ["a backend of our own tests", { backend: "fake" }, "InvalidArgument", /backend/],
     ["a hostname with a blank", { hostname: "a b" }, "InvalidArgument", /hostname/],
   ];
   for (const [what, request, kind, message] of cases) {
