@@ -132,7 +132,7 @@ describe("create", () => {
     }
     const foreign = aFakeSpec({ id: newSandboxId(parseEdgeId("other")) });
     await assert.rejects(rig.edge.create(foreign, never), { kind: "InvalidArgument" });
-    await assert.rejects(rig.edge.create(aFakeSpec({ backend: "container" }), never), { kind: "FailedPrecondition" });
+    await assert.rejects(rig.edge.create(aFakeSpec({ backend: "microvm" }), never), { kind: "FailedPrecondition" });
   });
 
   test("works again under an id that is being destroyed", async () => {
