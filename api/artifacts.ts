@@ -1,7 +1,7 @@
 import { type Static, Type } from "typebox";
 import { ARTIFACT_KINDS } from "#core/sandbox.ts";
 import { ErrorBody } from "./errors.ts";
-import { closed, Environment, Labels, oneOf } from "./values.ts";
+import { closed, Environment, Labels, oneOf, PathText, UserName } from "./values.ts";
 
 /** `name` or `name:tag`; the tag is `latest` unless said otherwise. */
 export const ArtifactName = Type.String({
@@ -61,6 +61,14 @@ export const ImageNotes = closed({
   entrypoint: Type.Optional(ImageWords),
 });
 
+/** How what is made of an artifact runs. */
+export const ConfigRequest = closed({
+  env: Type.Optional(Environment),
+  user: Type.Optional(UserName),
+  workdir: Type.Optional(PathText),
+  image: Type.Optional(ImageNotes),
+});
+
 /** An environment part in the catalogue. */
 export const ArtifactView = closed({
   name: Type.String(),
@@ -91,6 +99,18 @@ export const TagRequest = closed({
   shared: Type.Optional(Type.Boolean({ description: "In the project that everybody sees; for admins." })),
 });
 export type TagRequest = Static<typeof TagRequest>;
+
+/** An artifact of another kind, of the layers of this one. */
+export const DeriveRequest = closed({
+  target: ArtifactName,
+  kind: oneOf(ARTIFACT_KINDS),
+  over: Type.Optional(
+    Type.String({ maxLength: 512, description: "An artifact that this one was made on: its layers are left out." }),
+  ),
+  config: Type.Optional(ConfigRequest),
+  labels: Type.Optional(Labels),
+});
+export type DeriveRequest = Static<typeof DeriveRequest>;
 
 /** Digests of the layers that nothing needed, and that are gone now. */
 export const CollectReply = closed({ layers: Type.Array(Type.String()) });

@@ -1,4 +1,4 @@
-import { ArtifactView, CollectReply, TagRequest } from "./artifacts.ts";
+import { ArtifactView, CollectReply, DeriveRequest, TagRequest } from "./artifacts.ts";
 import { BASE, type Operation } from "./operation.ts";
 
 /** The calls about names of artifacts, and about sharing them. */
@@ -16,6 +16,15 @@ export const CATALOGUE_OPERATIONS = {
     path: "/v1/artifacts/{name}/tags",
     summary: "Make a tag mean this artifact.",
     body: TagRequest,
+    status: 201,
+    reply: ArtifactView,
+  },
+  deriveArtifact: {
+    ...BASE,
+    method: "POST",
+    path: "/v1/artifacts/{name}/derive",
+    summary: "Make an artifact of another kind of its layers, or of those that it has over another one.",
+    body: DeriveRequest,
     status: 201,
     reply: ArtifactView,
   },

@@ -5,6 +5,7 @@ export {
   BuildEvent,
   BuildRequest,
   CollectReply,
+  DeriveRequest,
   ImportQuery,
   TagRequest,
 } from "./artifacts.ts";

@@ -1,9 +1,9 @@
 import { type Static, Type } from "typebox";
 import { SCRUB_RULES } from "#core/packing.ts";
-import { ArtifactName, ArtifactView, ImageNotes } from "./artifacts.ts";
+import { ArtifactName, ArtifactView, ConfigRequest } from "./artifacts.ts";
 import { ErrorBody } from "./errors.ts";
 import { SandboxView } from "./sandboxes.ts";
-import { closed, described, Environment, Labels, oneOf, PathText, UserName } from "./values.ts";
+import { closed, described, Labels, oneOf } from "./values.ts";
 
 /** What to make of a sandbox's changes. */
 export const PackRequest = closed({
@@ -18,15 +18,7 @@ export const PackRequest = closed({
     described(Type.Array(oneOf(SCRUB_RULES), { maxItems: SCRUB_RULES.length }), "What would be scrubbed, and is kept."),
   ),
   config: Type.Optional(
-    described(
-      closed({
-        env: Type.Optional(Environment),
-        user: Type.Optional(UserName),
-        workdir: Type.Optional(PathText),
-        image: Type.Optional(ImageNotes),
-      }),
-      "How what is made of the snapshot runs, over what its artifacts say.",
-    ),
+    described(ConfigRequest, "How what is made of the snapshot runs, over what its artifacts say."),
   ),
   consistent: Type.Optional(
     described(Type.Boolean(), "false: its processes are not held still for the moment. Default true."),

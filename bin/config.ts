@@ -75,6 +75,7 @@ const loadNode = defineSettings(
       "Credentials for registries, as podman login writes them, for every project's imports that bring none.",
     ),
     registriesFile: path(undefined, "Mirrors of registries, instead of /etc/containers/registries.conf."),
+    buildCacheAge: durationMs("7d", "Steps of image builds that no build has used for so long are removed."),
     collapseBelow: mebibytes(
       "3GiB",
       "Neighbouring layers of an image are merged while they are together no larger than this.",

@@ -117,6 +117,7 @@ function controlConfig(config: NodeConfig): ControlConfig {
     ...parseListen(config.listen),
     version: VERSION,
     portDomain: config.portDomain,
+    buildCacheMs: config.buildCacheAge,
     defaultBackend: "container",
     seed: randomInt(2 ** 31),
     runtimeDirectories: [SHIPPED_RUNTIMES, join(config.dataDir, "runtimes")],

@@ -44,6 +44,8 @@ export interface ControlConfig {
   readonly defaultBackend: BackendKind;
   /** Starts the sequence of random numbers that spreads sandboxes. */
   readonly seed: number;
+  /** Steps of builds that none has used for so long are forgotten. */
+  readonly buildCacheMs: number;
   /** Of runtimes of functions, a folder each; those of later ones replace those of earlier ones. */
   readonly runtimeDirectories: readonly string[];
 }
@@ -61,6 +63,8 @@ export interface Control extends AsyncDisposable {
 }
 
 const SWEEP_MS = 600_000;
+/** Names of what builders keep of their steps: see `client/build`. */
+const BUILD_CACHE = "build-cache/";
 
 /** Starts all parts but the listener: every node was asked once when it resolves, answered or not. */
 export async function openControl({
@@ -91,6 +95,7 @@ export async function openControl({
   await Promise.all(nodes.map(({ edge, node }) => watcher.add(edge, node)));
   const unused = {
     async sweep() {
+      await catalogue.expire(BUILD_CACHE, clock.now() - config.buildCacheMs);
       await collect({ catalogue, clock, creator, maker, watcher }, AbortSignal.timeout(SWEEP_MS));
     },
   };

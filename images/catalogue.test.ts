@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { ManualClock } from "#core/clock.ts";
+import { SandboxError } from "#core/errors.ts";
 import type { ArtifactKind, ImageConfig } from "#core/sandbox.ts";
 import { Catalogue, MemoryArtifactTable, type NewArtifact, SHARED_PROJECT } from "./catalogue.ts";
 import { compose } from "./compose.ts";
@@ -52,6 +53,38 @@ describe("a reference", () => {
 });
 
 describe("the catalogue", () => {
+  test("forgets tags below a prefix that nobody has set for a while, of every project; their digests stay for now", async () => {
+    const clock = new ManualClock(0);
+    const catalogue = new Catalogue(new MemoryArtifactTable(), clock);
+    const old = await catalogue.put("p", "cache/old", artifact("snapshot", [1]));
+    for (const [project, name] of [
+      ["q", "cache/used"],
+      ["q", "cached"],
+      [SHARED_PROJECT, "cache/old"],
+    ] as const) {
+      await catalogue.put(project, name, artifact("snapshot", [2]));
+    }
+    clock.advance(100);
+    await catalogue.tag("q", "cache/used", "cache/used");
+    await catalogue.expire("cache/", 100);
+    await assert.rejects(catalogue.resolve("p", "cache/old"), { kind: "NotFound" });
+    await assert.rejects(catalogue.resolve(SHARED_PROJECT, "cache/old"), { kind: "NotFound" });
+    assert.equal((await catalogue.resolve("p", `cache/old@${old.digest}`)).digest, old.digest);
+    assert.deepEqual(
+      (await catalogue.list("q")).map(({ name }) => name),
+      ["cache/used", "cached"],
+    );
+  });
+
+  test("forgets none of them while others cannot be told", async () => {
+    const away = new SandboxError("Unavailable", "the store is away");
+    const shared = { publish: () => undefined, find: async () => undefined, withdraw: () => Promise.reject(away) };
+    const catalogue = new Catalogue(new MemoryArtifactTable(), new ManualClock(0), shared);
+    await catalogue.put("p", "cache/old", artifact("snapshot", [1]));
+    await catalogue.expire("cache/", 100);
+    assert.equal((await catalogue.resolve("p", "cache/old")).tag, "latest");
+  });
+
   test("gives a name what was put under it last", async () => {
     const clock = new ManualClock(5);
     const catalogue = new Catalogue(new MemoryArtifactTable(), clock);

@@ -160,6 +160,22 @@ export class Catalogue {
   }
 
   /**
+   * Takes away the tags of every project whose names begin with `prefix` and that were last set before `setBeforeMs`. What they meant is
+   * pruned as ever: who found it by its digest goes on. Ends early while others cannot be told.
+   */
+  async expire(prefix: string, setBeforeMs: number): Promise<void> {
+    for (const record of await this.#table.list("")) {
+      if (!isTagged(record) || !record.name.startsWith(prefix) || record.taggedAtMs >= setBeforeMs) continue;
+      try {
+        await this.remove(record.project, formatReference(record));
+      } catch (error) {
+        if (error instanceof SandboxError && error.kind === "Unavailable") return;
+        if (!(error instanceof SandboxError) || error.kind !== "NotFound") throw error;
+      }
+    }
+  }
+
+  /**
    * Forgets artifacts that no tag means, that are not in use, that no other one was made of, and that are older than
    * `madeBeforeMs`: a younger one may be about to get its tag. `inUse` is asked after the tags were looked at: what is found by a tag
    * later than that is kept for its tag.

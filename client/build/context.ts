@@ -16,6 +16,8 @@ export interface ContextEntry {
   readonly mtimeNs: bigint;
   /** Of a link. */
   readonly target: string;
+  /** Of a file that is not in the context. */
+  readonly content?: Buffer;
 }
 
 /** An entry on its way into a sandbox, under another name. */
@@ -64,11 +66,18 @@ export class BuildContext {
     );
   }
 
+  /** A file that a Dockerfile has in itself. */
+  written(name: string, text: string): PlacedEntry {
+    const content = Buffer.from(text);
+    return { path: name, name, type: "file", mode: 0o644, mtimeNs: 0n, target: "", size: content.length, content };
+  }
+
   /** Names what would be copied: paths, permission bits, links and content, and no times. */
   async digest(entries: readonly PlacedEntry[]): Promise<string> {
     const hash = createHash("sha256");
-    for (const { path, name, type, mode, target } of entries) {
-      const content = type === "file" ? await digestOf(join(this.#root, path)) : target;
+    for (const entry of entries) {
+      const { name, type, mode, target } = entry;
+      const content = type === "file" ? await digestOf(this.#bytesOf(entry)) : target;
       hash.update(JSON.stringify([name, type, mode, content]));
     }
     return hash.digest("hex");
@@ -81,8 +90,8 @@ export class BuildContext {
       batch.push(tarHeader(tarEntry(entry, copy)));
       if (entry.type !== "file") continue;
       let left = entry.size;
-      for await (const piece of createReadStream(join(this.#root, entry.path))) {
-        const bytes = (piece as Buffer).subarray(0, left);
+      for await (const piece of this.#bytesOf(entry)) {
+        const bytes = piece.subarray(0, left);
         left -= bytes.length;
         const full = batch.add(bytes);
         if (full !== undefined) yield full;
@@ -94,6 +103,10 @@ export class BuildContext {
     yield batch.take();
   }
 
+  #bytesOf({ path, content }: PlacedEntry): AsyncIterable<Uint8Array> | Iterable<Uint8Array> {
+    return content === undefined ? createReadStream(join(this.#root, path)) : [content];
+  }
+
   #below(prefix: string): readonly PlacedEntry[] {
     return this.#entries
       .filter(({ path }) => path.startsWith(prefix))
@@ -101,9 +114,9 @@ export class BuildContext {
   }
 }
 
-async function digestOf(file: string): Promise<string> {
+async function digestOf(bytes: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<string> {
   const hash = createHash("sha256");
-  for await (const piece of createReadStream(file)) hash.update(piece as Buffer);
+  for await (const piece of bytes) hash.update(piece);
   return hash.digest("hex");
 }
 

@@ -1,18 +1,18 @@
 import { posix } from "node:path";
-import { DsecError, NotFoundError, type Sandbox } from "#sdk";
+import type { Sandbox } from "#sdk";
 import type { BuildContext, PlacedEntry } from "./context.ts";
-import { type Instruction, refused } from "./dockerfile.ts";
-import { expandText, expandWords } from "./expand.ts";
+import type { Instruction } from "./dockerfile.ts";
+import { expandBody, expandText, expandWords } from "./expand.ts";
+import { idsOf, type Placing, placeOfFile } from "./place.ts";
+import { refused } from "./refused.ts";
 import { type BuildState, type Settings, said, variablesOf } from "./state.ts";
 
 /** A COPY with its variables put in and its files found. */
-export interface CopyStep {
+export interface CopyStep extends Placing {
+  /** Of the context, or given in the file itself. Empty with `--from`. */
   readonly entries: readonly PlacedEntry[];
-  /** Absolute; ends with `/` where it must be a directory. */
-  readonly target: string;
-  /** `user[:group]`, by name or number. */
-  readonly owner: string | undefined;
-  readonly mode: number | undefined;
+  /** With `--from`: absolute paths there, `*` and `?` in their last names. */
+  readonly sources: readonly string[];
 }
 
 const ARCHIVE = /\.(tar|tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst))$/;
@@ -24,32 +24,48 @@ export function copyStep(
   context: BuildContext,
   settings: Settings,
 ): CopyStep {
-  const { line, name, flags } = instruction;
+  const { line, name, flags, documents } = instruction;
   const variables = variablesOf(state);
   const expand = (text: string) => said(line, () => expandText(text, variables, settings.escapeMark));
   const words =
     instruction.words?.map(expand) ?? said(line, () => expandWords(instruction.text, variables, settings.escapeMark));
-  const [destination, ...sources] = [...words].reverse();
+  const [destination, ...reversed] = [...words].reverse();
+  const sources = reversed.reverse();
   if (destination === undefined || sources.length === 0) throw refused(line, `${name} needs a source and a target`);
-  for (const source of sources) {
-    if (/^[a-z+]+:\/\//i.test(source)) throw refused(line, `${name} takes local files: ${source} is none`);
-    if (name === "ADD" && ARCHIVE.test(source))
-      throw refused(line, `ADD unpacks no archives: COPY ${source} and RUN tar`);
-  }
-  const entries = sources.reverse().flatMap((source) => context.select(source));
+  for (const source of sources) checkSource(line, name, source);
   const chmod = flags.get("chmod");
   if (chmod !== undefined && !/^[0-7]{3,4}$/.test(chmod)) throw refused(line, `--chmod=${chmod} is not octal`);
   const chown = flags.get("chown");
   const directory = destination.endsWith("/") || destination === "." || sources.length > 1;
-  return {
-    entries,
+  const placing = {
     target: posix.resolve(state.workdir, destination) + (directory ? "/" : ""),
     owner: chown === undefined ? undefined : expand(chown),
     mode: chmod === undefined ? undefined : Number.parseInt(chmod, 8),
   };
+  if (flags.has("from")) return { ...placing, entries: [], sources: sources.map((each) => imagePath(line, each)) };
+  const written = documents.map(({ name: file, text, expands }) =>
+    context.written(file, expands ? said(line, () => expandBody(text, variables, settings.escapeMark)) : text),
+  );
+  const entries = sources.flatMap((each) => (each.startsWith("<<") ? [] : context.select(each)));
+  return { ...placing, entries: [...entries, ...written], sources: [] };
 }
 
-/** Puts the files of a COPY into a sandbox. */
+function checkSource(line: number, name: string, source: string): void {
+  if (/^[a-z+]+:\/\//i.test(source)) throw refused(line, `${name} takes local files: ${source} is none`);
+  if (name === "ADD" && ARCHIVE.test(source))
+    throw refused(line, `ADD unpacks no archives: COPY ${source} and RUN tar`);
+}
+
+/** Paths of an image begin at its root. */
+function imagePath(line: number, source: string): string {
+  if (source.startsWith("<<")) throw refused(line, "COPY --from takes no here-document");
+  const path = posix.resolve("/", source);
+  if (/[*?]/.test(posix.dirname(path)))
+    throw refused(line, `COPY --from takes * and ? in the last name only: ${source}`);
+  return path;
+}
+
+/** Puts the files of a COPY out of the context into a sandbox. */
 export async function copyInto(
   sandbox: Sandbox,
   { entries, target, owner, mode }: CopyStep,
@@ -59,41 +75,12 @@ export async function copyInto(
   const [only, ...more] = entries;
   const isOneFile =
     only !== undefined && more.length === 0 && !only.path.endsWith(`/${only.name}/`) && only.type !== "directory";
-  const renames = isOneFile && !target.endsWith("/") && !(await isDirectory(sandbox, target, signal));
-  const directory = renames ? posix.dirname(target) : target;
-  const placed = renames ? [{ ...only, name: posix.basename(target) }] : entries;
+  const place = isOneFile ? await placeOfFile(sandbox, target, only.name, signal) : undefined;
+  const placed = place === undefined ? entries : entries.map((each) => ({ ...each, name: place.name }));
   const { uid, gid } = owner === undefined ? { uid: 0, gid: 0 } : await idsOf(sandbox, owner, signal);
-  await sandbox.files.writeTree(directory, context.archive(placed, { uid, gid, mode }), {
+  await sandbox.files.writeTree(place?.directory ?? target, context.archive(placed, { uid, gid, mode }), {
     user: "0",
     owners: true,
     signal,
   });
-}
-
-async function isDirectory(sandbox: Sandbox, path: string, signal: AbortSignal): Promise<boolean> {
-  try {
-    // Through links, as a shell would.
-    await sandbox.files.list(path, { user: "0", signal });
-    return true;
-  } catch (error) {
-    if (error instanceof DsecError && ["NotFound", "InvalidArgument", "FailedPrecondition"].includes(error.kind))
-      return false;
-    throw error;
-  }
-}
-
-/** Numbers for `user[:group]`, by what the sandbox's own files say; a group that is not named is the user's. */
-async function idsOf(sandbox: Sandbox, owner: string, signal: AbortSignal) {
-  const [user = "", group] = owner.split(":");
-  const own = /^\d+$/.test(user) ? undefined : await row(sandbox, "/etc/passwd", user, signal);
-  const uid = Number(own?.[2] ?? user);
-  if (group === undefined) return { uid, gid: Number(own?.[3] ?? uid) };
-  return { uid, gid: Number(/^\d+$/.test(group) ? group : (await row(sandbox, "/etc/group", group, signal))[2]) };
-}
-
-async function row(sandbox: Sandbox, file: string, name: string, signal: AbortSignal): Promise<readonly string[]> {
-  const text = await sandbox.files.readText(file, { user: "0", signal });
-  const found = text.split("\n").find((line) => line.startsWith(`${name}:`));
-  if (found === undefined) throw new NotFoundError("NotFound", `${file} of the image has no ${name}`);
-  return found.split(":");
 }

@@ -1,4 +1,5 @@
-import { DsecError } from "#sdk";
+import { type HereDocument, logicalLines } from "./lines.ts";
+import { refused } from "./refused.ts";
 
 /** One instruction as it stands in the file. */
 export interface Instruction {
@@ -12,13 +13,24 @@ export interface Instruction {
   readonly flags: ReadonlyMap<string, string>;
   /** The words of the exec form; undefined for any other form. */
   readonly words: readonly string[] | undefined;
+  readonly documents: readonly HereDocument[];
+}
+
+/** What begins with a FROM. */
+export interface Stage {
+  readonly from: Instruction;
+  /** What FROM names, without `AS NAME`; variables are not put in yet. */
+  readonly base: string;
+  /** In small letters, since capitals make no difference. */
+  readonly name: string | undefined;
+  readonly instructions: readonly Instruction[];
 }
 
 /** Instructions and the flags that each may have. */
 const FLAGS = {
   FROM: [],
   RUN: [],
-  COPY: ["chown", "chmod"],
+  COPY: ["chown", "chmod", "from"],
   ADD: ["chown", "chmod"],
   ENV: [],
   WORKDIR: [],
@@ -33,10 +45,16 @@ export type InstructionName = keyof typeof FLAGS;
 
 /** A parsed file. */
 export interface Dockerfile {
-  readonly instructions: readonly Instruction[];
+  /** The ARGs before the first FROM. */
+  readonly globals: readonly Instruction[];
+  /** One at least. */
+  readonly stages: readonly Stage[];
   /** The character that continues lines and takes the meaning from a `$`. */
   readonly escapeMark: string;
 }
+
+const STAGE = /^(\S+)(?:\s+AS\s+(\S+))?$/i;
+const STAGE_NAME = /^[a-z][a-z0-9_.-]*$/;
 
 /**
  * Parses the subset of Dockerfiles that a build takes. Throws `InvalidArgument` that names the line of the first instruction, flag or
@@ -45,20 +63,30 @@ export interface Dockerfile {
 export function parseDockerfile(text: string): Dockerfile {
   const lines = text.replace(/^\uFEFF/, "").split(/\r?\n/);
   const escapeMark = escapeOf(lines);
-  const instructions = logicalLines(lines, escapeMark).map(({ line, text: whole }) => instruction(line, whole));
-  const [first] = instructions.filter(({ name }) => name !== "ARG");
-  if (first?.name !== "FROM") throw refused(first?.line ?? 1, "the first instruction must be FROM");
-  const second = instructions.filter(({ name }) => name === "FROM")[1];
-  if (second !== undefined) throw refused(second.line, "a build has one stage: a second FROM is not supported");
-  return { instructions, escapeMark };
+  const instructions = logicalLines(lines, escapeMark).map(instruction);
+  const first = instructions.findIndex(({ name }) => name !== "ARG");
+  if (instructions[first]?.name !== "FROM")
+    throw refused(instructions[first]?.line ?? 1, "the first instruction must be FROM");
+  const stages: Stage[] = [];
+  for (let at = first; at < instructions.length; ) {
+    const after = instructions.slice(at + 1);
+    const end = after.findIndex(({ name }) => name === "FROM");
+    const own = end < 0 ? after : after.slice(0, end);
+    stages.push(stage(instructions[at], own, stages));
+    at += own.length + 1;
+  }
+  return { globals: instructions.slice(0, first), stages, escapeMark };
 }
 
-/** The error for something that a build does not take. */
-export function refused(line: number, what: string): DsecError {
-  return new DsecError("InvalidArgument", `line ${line}: ${what}`, {
-    hint: "docs/using/building.md has what a build takes",
-    details: { line },
-  });
+function stage(from: Instruction | undefined, instructions: readonly Instruction[], before: readonly Stage[]): Stage {
+  if (from === undefined) throw new Error("a stage begins with a FROM");
+  const [, base, title] = STAGE.exec(from.text) ?? [];
+  if (base === undefined) throw refused(from.line, "FROM takes a name, and AS with the name of the stage");
+  const name = title?.toLowerCase();
+  if (name !== undefined && !STAGE_NAME.test(name)) throw refused(from.line, `${title} is no name of a stage`);
+  if (name !== undefined && before.some((each) => each.name === name))
+    throw refused(from.line, `there is a stage ${title} already`);
+  return { from, base, name, instructions };
 }
 
 /** Directives stand before everything else. */
@@ -73,37 +101,13 @@ function escapeOf(lines: readonly string[]): string {
   return "\\";
 }
 
-function logicalLines(
-  lines: readonly string[],
-  escapeMark: string,
-): { readonly line: number; readonly text: string }[] {
-  const found: { line: number; text: string }[] = [];
-  let open: { line: number; text: string } | undefined;
-  for (const [index, raw] of lines.entries()) {
-    // Comments and empty lines within an instruction are no part of it.
-    if (/^\s*(#.*)?$/.test(raw)) continue;
-    const text = raw.trimEnd();
-    const continues = text.endsWith(escapeMark);
-    const piece = continues ? text.slice(0, -1) : text;
-    open = open === undefined ? { line: index + 1, text: piece } : { line: open.line, text: open.text + piece };
-    if (continues) continue;
-    found.push(open);
-    open = undefined;
-  }
-  if (open !== undefined) found.push(open);
-  return found;
-}
-
-function instruction(line: number, whole: string): Instruction {
+function instruction({ line, text: whole, documents }: ReturnType<typeof logicalLines>[number]): Instruction {
   const [, word = "", rest = ""] = /^\s*(\S+)\s*([\s\S]*)$/.exec(whole) ?? [];
   const name = word.toUpperCase();
   if (!isKnown(name)) throw refused(line, `${word} is not supported`);
   const { flags, text } = flagsOf(line, name, rest.trim());
   if (text === "") throw refused(line, `${name} needs something after it`);
-  if (/(^|\s)<<-?['"]?[A-Za-z_]/.test(text) && ["RUN", "COPY", "ADD"].includes(name)) {
-    throw refused(line, "here-documents are not supported");
-  }
-  return { line, name, flags, text, words: wordsOf(text) };
+  return { line, name, flags, text, documents, words: documents.length > 0 ? undefined : wordsOf(text) };
 }
 
 function isKnown(name: string): name is InstructionName {

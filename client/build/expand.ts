@@ -41,6 +41,27 @@ export function expandText(text: string, variables: Variables, escapeMark: strin
   return expandWords(text, variables, escapeMark).join(" ");
 }
 
+/** The text of a here-document with variables put in. Quotes are characters of it; the escape mark only takes the meaning from a `$` and from itself. */
+export function expandBody(text: string, variables: Variables, escapeMark: string): string {
+  let expanded = "";
+  for (let at = 0; at < text.length; ) {
+    const character = text[at] ?? "";
+    const next = text[at + 1];
+    if (character === escapeMark && (next === "$" || next === escapeMark)) {
+      expanded += next;
+      at += 2;
+    } else if (character === "$") {
+      const { value, length } = variableAt(text.slice(at), variables, escapeMark);
+      expanded += value;
+      at += length;
+    } else {
+      expanded += character;
+      at++;
+    }
+  }
+  return expanded;
+}
+
 function variableAt(
   text: string,
   variables: Variables,

@@ -1,7 +1,8 @@
 import { posix } from "node:path";
 import type { ArtifactView } from "#sdk";
-import { type Instruction, refused } from "./dockerfile.ts";
+import type { Instruction } from "./dockerfile.ts";
 import { expandPairs, expandText, type Variables } from "./expand.ts";
+import { refused } from "./refused.ts";
 
 /** Notes of an image, as the file sets them. */
 export type ImageNotes = NonNullable<ArtifactView["config"]["image"]>;
@@ -20,6 +21,8 @@ export interface BuildState {
 export interface Settings {
   /** Values of `--build-arg`. */
   readonly buildArgs: Readonly<Record<string, string>>;
+  /** Arguments of the file before its first FROM, for those that a stage declares without a default. */
+  readonly globals: Readonly<Record<string, string>>;
   readonly escapeMark: string;
 }
 
@@ -60,12 +63,12 @@ export function changed(state: BuildState, instruction: Instruction, settings: S
 export function argument(
   instruction: Instruction,
   variables: Variables,
-  { buildArgs, escapeMark }: Settings,
+  { buildArgs, globals, escapeMark }: Settings,
 ): Record<string, string> {
   const [, name, fallback] = /^([A-Za-z_]\w*)(?:=([\s\S]*))?$/.exec(instruction.text) ?? [];
   if (name === undefined) throw refused(instruction.line, "ARG takes one NAME or NAME=DEFAULT");
   const value = said(instruction.line, () => expandText(fallback ?? "", variables, escapeMark));
-  return { [name]: buildArgs[name] ?? value };
+  return { [name]: buildArgs[name] ?? (fallback === undefined ? (globals[name] ?? value) : value) };
 }
 
 /** Runs what reads a line, and says which one when it cannot be read. */

@@ -38,6 +38,15 @@ export function addImageCommands(program: Command, wiring: Wiring): void {
       const { tag } = await import("./commands/image.ts");
       finish(await tag(contextOf(wiring, command), source, target, options));
     });
+  subcommand(image, "derive", "make an artifact of another kind of an artifact's layers")
+    .argument("<source>", "name[:tag] or name@sha256:…")
+    .argument("<target>", "name[:tag]")
+    .requiredOption("--kind <kind>", "base, workspace, toolkit or snapshot")
+    .option("--over <name>", "the artifact that it was made on, whose layers are left out")
+    .action(async (source: string, target: string, options, command: Command) => {
+      const { derive } = await import("./commands/image.ts");
+      finish(await derive(contextOf(wiring, command), source, target, options));
+    });
   for (const direction of ["push", "pull"] as const) {
     const what = direction === "push" ? "put an artifact into the store" : "take over what a name means in the store";
     subcommand(image, direction, what)
@@ -78,18 +87,19 @@ function addBuild(image: Command, wiring: Wiring): void {
     .option("-f, --file <file>", "the Dockerfile; the directory's own unless given")
     .option("--build-arg <name=value>", "value of an ARG (may be given again)", pair("--build-arg"))
     .option("--label <name=value>", "label of the Debian base (may be given again)", pair("--label"))
+    .option("--kind <kind>", "of what the Dockerfile makes: snapshot unless given, base, workspace or toolkit")
     .option("--no-cache", "take no step from an earlier build")
     .action(async (what: string, options, command: Command) => {
-      const { tag, file, buildArg, cache, ...debian } = options;
+      const { tag, file, buildArg, kind, cache, ...debian } = options;
       if (tag !== undefined) {
         if (Object.keys(debian).some((name) => name !== "json"))
           throw oneBuild("--debian, --include and --label", "without --tag");
         const { buildFile } = await import("./commands/image-build.ts");
-        wiring.finish(await buildFile(contextOf(wiring, command), what, { tag, file, buildArg, cache }));
+        wiring.finish(await buildFile(contextOf(wiring, command), what, { tag, file, buildArg, kind, cache }));
         return;
       }
-      if (file !== undefined || buildArg !== undefined || cache === false) {
-        throw oneBuild("--file, --build-arg and --no-cache", "with --tag NAME");
+      if (file !== undefined || buildArg !== undefined || kind !== undefined || cache === false) {
+        throw oneBuild("--file, --build-arg, --kind and --no-cache", "with --tag NAME");
       }
       const { build } = await import("./commands/image.ts");
       wiring.finish(await build(contextOf(wiring, command), what, debian));

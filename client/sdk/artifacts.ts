@@ -2,6 +2,7 @@ import type {
   ArtifactView,
   BuildRequest,
   CollectReply,
+  DeriveRequest,
   ExportToRequest,
   ImportFromRequest,
   LayerView,
@@ -123,6 +124,12 @@ export class Artifacts {
   /** Makes another tag mean it; with `shared`, one that every project sees, which only an admin may. */
   tag(name: string, request: TagRequest, options: CallOptions = {}): Promise<ArtifactView> {
     const path = `/v1/artifacts/${segment(name)}/tags`;
+    return this.#caller.json({ ...options, method: "POST", path, json: request });
+  }
+
+  /** Makes an artifact of another kind of its layers: with `over`, of those that it has above that artifact's. */
+  derive(name: string, request: DeriveRequest, options: CallOptions = {}): Promise<ArtifactView> {
+    const path = `/v1/artifacts/${segment(name)}/derive`;
     return this.#caller.json({ ...options, method: "POST", path, json: request });
   }
 

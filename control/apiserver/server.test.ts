@@ -149,6 +149,7 @@ test("a port in use is a clear error and leaves the other listener alone", async
     version: "1",
     defaultBackend: "container",
     seed: 1,
+    buildCacheMs: 1,
     runtimeDirectories: [],
   } as const;
   await using control = await openControl({

@@ -15,6 +15,7 @@ import type {
   SandboxView,
   SessionView,
 } from "#api/index.ts";
+import type { Clock } from "#core/clock.ts";
 import type { ArtifactKind, LayerDigest } from "#core/sandbox.ts";
 import type { NewArtifact } from "#images/catalogue.ts";
 import type { OpenExport } from "#images/export/export.ts";
@@ -85,6 +86,7 @@ export async function rig(
     readonly state?: StateStore;
     readonly portDomain?: string;
     readonly store?: SharedStore;
+    readonly clock?: Clock;
   } = {},
 ): Promise<Rig> {
   const nodes = options.nodes ?? [new TestNode("n1")];
@@ -100,6 +102,7 @@ export async function rig(
       defaultBackend: "container",
       runtimeDirectories: [],
       seed: 1,
+      buildCacheMs: 500_000,
       portDomain: options.portDomain,
     },
     state,
@@ -107,6 +110,7 @@ export async function rig(
     maker,
     store: options.store,
     log: SILENT,
+    ...(options.clock && { clock: options.clock }),
   });
   const url = await control.listen();
   const token = control.rootToken ?? "";

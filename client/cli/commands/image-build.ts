@@ -2,6 +2,7 @@ import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { buildImage } from "#build/build.ts";
 import { BuildContext } from "#build/context.ts";
+import type { ArtifactView } from "#sdk";
 import { CliError, hasCode } from "../cli-error.ts";
 import { Interrupts } from "../interrupts.ts";
 import { type CliContext, print, printable } from "../io.ts";
@@ -12,6 +13,7 @@ export interface BuildFileOptions {
   readonly file?: string;
   readonly buildArg?: Readonly<Record<string, string>>;
   readonly cache: boolean;
+  readonly kind?: ArtifactView["kind"];
 }
 
 /** Builds an image from a Dockerfile; progress and what steps write go to stderr. */
@@ -28,6 +30,7 @@ export async function buildFile(context: CliContext, directory: string, options:
   try {
     const artifact = await buildImage({
       ...{ client, dockerfile, context: new BuildContext(directory), name: options.tag, sandbox: {} },
+      kind: options.kind ?? "snapshot",
       ...{ buildArgs: options.buildArg ?? {}, noCache: !options.cache, signal: interrupts.signal },
       onProgress: (line) => stderr.write(`${printable(line)}\n`),
       onOutput: (bytes) => stderr.write(bytes),

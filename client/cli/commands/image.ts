@@ -62,6 +62,19 @@ export async function tag(
   return 0;
 }
 
+/** Makes an artifact of another kind of an artifact's layers. */
+export async function derive(
+  context: CliContext,
+  source: string,
+  target: string,
+  { kind, over }: { readonly kind: ArtifactView["kind"]; readonly over?: string },
+): Promise<number> {
+  const client = await context.connect({ start: false });
+  const artifact = await client.artifacts.derive(source, { target, kind, ...(over === undefined ? {} : { over }) });
+  print(context, artifact, () => `${titleOf(artifact)}\n`);
+  return 0;
+}
+
 /** Puts an artifact into the store that nodes share, or takes it from there. */
 export async function transfer(context: CliContext, direction: "push" | "pull", name: string): Promise<number> {
   const client = await context.connect({ start: direction === "pull" });

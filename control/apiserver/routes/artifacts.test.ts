@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { ManualClock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
 import { memberOf, rig } from "../../test-support/rig.ts";
 
@@ -174,4 +175,22 @@ test("without a store nothing is pushed or pulled, and the error says what to do
     const { json } = await api.call("POST", `/v1/artifacts/busybox/${verb}`);
     assert.deepEqual([json.error.kind, /--store/.test(json.error.hint ?? "")], ["FailedPrecondition", true]);
   }
+});
+
+test("steps of builds that were not used for long are forgotten, and nothing else", async () => {
+  const clock = new ManualClock();
+  await using api = await rig({ clock });
+  for (const name of ["build-cache/old", "build-cache/used", "builder"]) {
+    await api.call("POST", `/v1/artifacts/import?name=${name}&kind=base`, { body: name });
+  }
+  const status = async (name: string) => (await api.call("GET", `/v1/artifacts/${encodeURIComponent(name)}`)).status;
+  clock.advance(300_000);
+  const used = { json: { target: "build-cache/used" } };
+  assert.equal(
+    (await api.call("POST", `/v1/artifacts/${encodeURIComponent("build-cache/used")}/tags`, used)).status,
+    201,
+  );
+  clock.advance(300_000);
+  while ((await status("build-cache/old")) === 200);
+  assert.deepEqual(await Promise.all(["build-cache/old", "build-cache/used", "builder"].map(status)), [404, 200, 200]);
 });

@@ -1,12 +1,13 @@
 import { SandboxError } from "#core/errors.ts";
-import { SHARED_PROJECT } from "#images/catalogue.ts";
+import type { LayerDigest } from "#core/sandbox.ts";
+import { type ArtifactRecord, SHARED_PROJECT } from "#images/catalogue.ts";
 import type { SharedStore } from "../../artifacts.ts";
 import { authorize } from "../../iam/iam.ts";
 import { collect } from "../collecting.ts";
 import type { Handlers, Services } from "../handler.ts";
 import { artifactView } from "../views.ts";
 
-type Names = "tagArtifact" | "pushArtifact" | "pullArtifact" | "collectArtifacts";
+type Names = "tagArtifact" | "deriveArtifact" | "pushArtifact" | "pullArtifact" | "collectArtifacts";
 
 /** The calls about names of artifacts, and about sharing them. */
 export function catalogueHandlers(services: Services): Pick<Handlers, Names> {
@@ -22,6 +23,20 @@ export function catalogueHandlers(services: Services): Pick<Handlers, Names> {
       const scope = shared ? SHARED_PROJECT : project;
       authorize(principal, "use", scope);
       return artifactView(await catalogue.tag(project, params.name ?? "", target, scope));
+    },
+
+    async deriveArtifact({ body: { target, kind, over, config, labels = {} }, params, principal: { project } }) {
+      const source = await catalogue.resolve(project, params.name ?? "");
+      const below = over === undefined ? undefined : await catalogue.resolve(project, over);
+      const provenance = below === undefined ? source.provenance : `${source.provenance}, over ${below.digest}`;
+      const parts = {
+        layers: layersAbove(source, below),
+        sizeBytes: Math.max(0, source.sizeBytes - (below?.sizeBytes ?? 0)),
+        parents: below === undefined ? source.parents : [below.digest],
+      };
+      const { env = {}, user, workdir, image } = config ?? source.config;
+      const made = { kind, ...parts, config: { env, user, workdir, ...(image && { image }) }, labels, provenance };
+      return artifactView(await catalogue.put(project, target, made));
     },
 
     async pushArtifact({ params, principal: { project }, scope: { signal } }) {
@@ -44,6 +59,17 @@ export function catalogueHandlers(services: Services): Pick<Handlers, Names> {
       return artifactView(record);
     },
   };
+}
+
+/** What an artifact has over the one that it was made on. */
+function layersAbove({ layers, digest }: ArtifactRecord, below: ArtifactRecord | undefined): readonly LayerDigest[] {
+  const lower = below?.layers ?? [];
+  if (lower.length < layers.length && lower.every((layer, index) => layers[index] === layer)) {
+    return layers.slice(lower.length);
+  }
+  throw new SandboxError("FailedPrecondition", `${digest} has no layers of its own over ${below?.digest}`, {
+    hint: "name the artifact that it was made on; in a chain of very many packs the layers of both have become one",
+  });
 }
 
 function needed(store: SharedStore | undefined): SharedStore {
