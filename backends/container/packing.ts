@@ -1,9 +1,8 @@
-import { setImmediate } from "node:timers/promises";
 import type { SandboxId } from "#core/ids.ts";
 import type { PackedDiff, Packing, PackOptions } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Cgroups } from "#host/cgroup/cgroups.ts";
-import type { UpperReading, Volume } from "#host/volume/volume.ts";
+import type { Still, UpperReading, Volume } from "#host/volume/volume.ts";
 import { collapseLayers } from "#images/collapse.ts";
 import { checkPatterns, type PackedUpper, packUpper } from "#images/pack/pack.ts";
 import type { LayerStore } from "#images/store.ts";
@@ -22,12 +21,11 @@ export interface PackingParts {
 
 //   hold still ─► copy of the upper ─► let go ─► layer of the copy
 //
-// Without copies, on a plain directory, the sandbox is held still until the layer is made.
+// Without copies, on a plain directory, the sandbox is held still until the layer is made: the volume decides.
 
 /** Packs containers. */
 export class ContainerPacking implements Packing {
   readonly #parts: PackingParts;
-  /** The last to hold a sandbox still: who comes later waits, and is not let go by another. */
   readonly #turns = new Map<SandboxId, Promise<unknown>>();
 
   constructor(parts: PackingParts) {
@@ -37,17 +35,11 @@ export class ContainerPacking implements Packing {
   async pack(spec: SandboxSpec, options: PackOptions, signal: AbortSignal): Promise<PackedDiff> {
     const { volume, store } = this.#parts;
     checkPatterns(options.exclude);
-    const layerOf = async (taken: UpperReading) => {
-      await using reading = taken;
-      return await packUpper({ store, dir: reading.dir, options, signal });
-    };
-    const still = { id: spec.id, consistent: options.consistent, signal };
-    if (!volume.copies) {
-      const { result, frozenMs } = await this.#atOneInstant(still, () => layerOf(volume.readUpper(spec.id)));
-      return diffOf(spec, result, frozenMs, store);
-    }
-    const { result, frozenMs } = await this.#atOneInstant(still, async () => volume.readUpper(spec.id));
-    return diffOf(spec, await layerOf(result), frozenMs, store);
+    const still = options.consistent ? this.#stillness(spec.id, signal) : undefined;
+    const packed = await withReading(volume.readUpper(spec.id, still), ({ dir }) =>
+      packUpper({ store, dir, options, signal }),
+    );
+    return diffOf(spec, packed, still?.frozenMs ?? 0, store);
   }
 
   get copies(): boolean {
@@ -56,51 +48,80 @@ export class ContainerPacking implements Packing {
 
   async copy(spec: SandboxSpec, to: readonly SandboxId[], signal: AbortSignal): Promise<{ readonly frozenMs: number }> {
     const { volume } = this.#parts;
-    const still = { id: spec.id, consistent: true, signal };
-    const { result, frozenMs } = await this.#atOneInstant(still, async () => volume.readUpper(spec.id));
-    await using reading = result;
+    const still = this.#stillness(spec.id, signal);
     const made: SandboxId[] = [];
     try {
-      for (const id of to) {
-        signal.throwIfAborted();
-        reading.copyTo(id, diskLimitBytes(spec));
-        made.push(id);
-        // Each waits for the disk: others shall have their turn in between.
-        await setImmediate();
-      }
-      return { frozenMs };
+      await withReading(volume.readUpper(spec.id, still), async (reading) => {
+        for (const id of to) {
+          signal.throwIfAborted();
+          await reading.copyTo(id, diskLimitBytes(spec));
+          made.push(id);
+        }
+      });
+      return { frozenMs: still.frozenMs };
     } catch (error) {
       for (const id of made) await volume.removeUpper(id);
       throw error;
     }
   }
 
-  /** Runs `action` while nothing in the sandbox runs. */
-  async #atOneInstant<T>(
-    { id, consistent, signal }: { id: SandboxId; consistent: boolean; signal: AbortSignal },
-    action: () => Promise<T>,
-  ): Promise<{ readonly result: T; readonly frozenMs: number }> {
-    const { cgroups } = this.#parts;
-    const before = this.#turns.get(id);
-    const turn = Promise.withResolvers<void>();
-    this.#turns.set(id, turn.promise);
+  #stillness(id: SandboxId, signal: AbortSignal): Stillness {
+    return new Stillness({ id, signal, cgroups: this.#parts.cgroups, turns: this.#turns });
+  }
+}
+
+async function withReading<T>(taken: Promise<UpperReading>, action: (reading: UpperReading) => Promise<T>): Promise<T> {
+  await using reading = await taken;
+  return await action(reading);
+}
+
+interface StillnessOptions {
+  readonly id: SandboxId;
+  readonly signal: AbortSignal;
+  readonly cgroups: PackingParts["cgroups"];
+  /** The last to hold a sandbox still: who comes later waits, and is not let go by another. */
+  readonly turns: Map<SandboxId, Promise<unknown>>;
+}
+
+/** Nothing in a sandbox runs. */
+class Stillness implements Still {
+  frozenMs = 0;
+  readonly #options: StillnessOptions;
+  readonly #turn = Promise.withResolvers<void>();
+  #startedMs = 0;
+
+  constructor(options: StillnessOptions) {
+    this.#options = options;
+  }
+
+  async hold(): Promise<void> {
+    const { id, signal, cgroups, turns } = this.#options;
+    const before = turns.get(id);
+    turns.set(id, this.#turn.promise);
     try {
       await before;
       signal.throwIfAborted();
-      if (!consistent) return { result: await action(), frozenMs: 0 };
-      const startedMs = performance.now();
+      this.#startedMs = performance.now();
       await cgroups.freeze(id, signal);
-      try {
-        const result = await action();
-        cgroups.thaw(id);
-        return { result, frozenMs: performance.now() - startedMs };
-      } finally {
-        cgroups.thaw(id);
-      }
-    } finally {
-      turn.resolve();
-      if (this.#turns.get(id) === turn.promise) this.#turns.delete(id);
+    } catch (error) {
+      this.#leave();
+      throw error;
     }
+  }
+
+  letGo(): void {
+    try {
+      this.#options.cgroups.thaw(this.#options.id);
+      this.frozenMs = performance.now() - this.#startedMs;
+    } finally {
+      this.#leave();
+    }
+  }
+
+  #leave(): void {
+    const { id, turns } = this.#options;
+    this.#turn.resolve();
+    if (turns.get(id) === this.#turn.promise) turns.delete(id);
   }
 }
 

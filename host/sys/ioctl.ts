@@ -1,7 +1,10 @@
-import { libcFunction } from "#host/sys/libc.ts";
+import { libcFunction, libcFunctionLater } from "#host/sys/libc.ts";
 
 /** ioctl(2) with a structure in memory that the kernel reads and may fill. Returns the call's own result. */
 export const ioctl = libcFunction<[number, number, Uint8Array]>("ioctl", ["int", "ulong", "buffer"]);
+
+/** The same without keeping the caller, for what waits for a disk. */
+export const ioctlLater = libcFunctionLater<[number, number, Uint8Array]>("ioctl", ["int", "ulong", "buffer"]);
 
 /** ioctl(2) with a plain number, or nothing, as its argument. */
 export const ioctlNumber = libcFunction<[number, number, number]>("ioctl", ["int", "ulong", "long"]);

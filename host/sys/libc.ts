@@ -51,6 +51,21 @@ export function libcFunction<const Args extends readonly CValue[]>(
   };
 }
 
+/**
+ * As `libcFunction`, on another thread, for calls that wait for a disk. Memory that it is given is the call's until it is over. Few
+ * at a time: the threads are those of Node's own files.
+ */
+export function libcFunctionLater<const Args extends readonly CValue[]>(
+  symbol: string,
+  types: { readonly [K in keyof Args]: CType },
+): (...args: Args) => Promise<number> {
+  let native: NativeFunction | undefined;
+  return async (...args) => {
+    native ??= loadFunction(symbol, types, "int");
+    return await native.later(symbol, args);
+  };
+}
+
 /** Linux has these, and Node's table does not. Callers tell a kernel that mounts no plain files by the first. */
 const MORE_CODES: Readonly<Record<number, string>> = { 15: "ENOTBLK", 109: "ETOOMANYREFS", 117: "EUCLEAN" };
 
@@ -63,6 +78,7 @@ export function errorCode(errno: number): string {
 interface NativeFunction {
   call(...args: readonly CValue[]): number | bigint;
   errno(): number;
+  later(label: string, args: readonly CValue[]): Promise<number>;
 }
 
 function loadFunction(symbol: string, types: readonly CType[], result: "int" | "long"): NativeFunction {
@@ -74,5 +90,14 @@ function loadFunction(symbol: string, types: readonly CType[], result: "int" | "
     result,
     types.map((type) => C_TYPES[type]),
   );
-  return { call: (...args) => call(...args), errno: () => koffi.errno() };
+  const later = (label: string, args: readonly CValue[]) =>
+    new Promise<number>((resolve, reject) => {
+      call.async(...args, (failure: unknown, returned: number) => {
+        if (failure !== null) reject(failure);
+        // The thread's own errno is handed to this callback.
+        else if (returned === -1) reject(new SystemError(koffi.errno(), label));
+        else resolve(returned);
+      });
+    });
+  return { call: (...args) => call(...args), errno: () => koffi.errno(), later };
 }

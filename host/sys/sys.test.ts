@@ -18,7 +18,7 @@ import { hasCode } from "#core/errors.ts";
 import { networkOf, processIo } from "#host/sys/counters.ts";
 import { tryFlock } from "#host/sys/flock.ts";
 import { ioctlRequest } from "#host/sys/ioctl.ts";
-import { errorCode, libcFunction, SystemError } from "#host/sys/libc.ts";
+import { errorCode, libcFunction, libcFunctionLater, SystemError } from "#host/sys/libc.ts";
 import { attachLoop } from "#host/sys/loop.ts";
 import { availableMemoryMiB } from "#host/sys/memory.ts";
 import { MNT, MS, mount, unmount } from "#host/sys/mount.ts";
@@ -31,6 +31,17 @@ const root = mkdtempSync(join(tmpdir(), "dsec-sys-"));
 after(() => rmSync(root, { recursive: true }));
 
 describe("libc calls", () => {
+  test("a failure on another thread is the same error", async () => {
+    const later = libcFunctionLater<[number, number, number]>("lseek", ["int", "long", "int"]);
+    await assert.rejects(later(-1, 0, 0), (error) => {
+      assert.ok(error instanceof SystemError && hasCode(error, "EBADF"));
+      assert.deepEqual([error.errno, error.syscall], [-9, "lseek"]);
+      return true;
+    });
+    using file = { fd: openSync(import.meta.filename, "r"), [Symbol.dispose]: () => closeSync(file.fd) };
+    assert.equal(await later(file.fd, 5, 0), 5);
+  });
+
   test("a failure is an error with Node's code, errno and syscall", () => {
     assert.throws(
       () => mount("none", join(root, "absent"), "tmpfs"),

@@ -1,6 +1,5 @@
-import { randomBytes } from "node:crypto";
 import { chmodSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
-import { join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { MNT, unmount } from "#host/sys/mount.ts";
 import {
@@ -9,14 +8,16 @@ import {
   destroySubvolume,
   enableQuotas,
   limitSubvolume,
+  openDirectory,
   quotaGroups,
   quotaUsage,
-  snapshotSubvolume,
   subvolumeId,
+  undoSubvolume,
   withDirectory,
 } from "./btrfs.ts";
+import { Copies, type CopyOptions } from "./copies.ts";
 import { checkPlain } from "./plain.ts";
-import type { Upper, UpperReading, Volume } from "./volume.ts";
+import type { Still, Upper, UpperReading, Volume } from "./volume.ts";
 
 const MIB = 1024 * 1024;
 
@@ -26,19 +27,19 @@ const MIN_LIMIT_BYTES = 4 * MIB;
 /** Dropped groups are looked at again a few at a time, so that no removal pays for all. */
 const STALE_PER_REMOVAL = 2;
 
-/** Begins the names of copies that are read; no upper's does. */
-const READING = ".reading-";
+/** Of copies that are read, and of those that are no uppers yet. */
+const COPIES = ".copies";
 
 /** The group of the file system's own top. */
 const TOP_GROUP = 5n;
 
 /** Uppers as subvolumes of a mounted btrfs. Switches its quotas on and drops groups that a killed node left. */
-export function openBtrfsUppers(path: string): Volume {
+export async function openBtrfsUppers(path: string): Promise<Volume> {
   // What is in a sandbox is no business of the users of the host.
   chmodSync(path, 0o700);
   withDirectory(path, enableQuotas);
   const volume = new BtrfsUppers(path);
-  volume.sweepReadings();
+  await volume.sweepCopies();
   volume.sweepGroups();
   return volume;
 }
@@ -49,11 +50,13 @@ class BtrfsUppers implements Volume {
   readonly copies = true;
   readonly reason = undefined;
   readonly #path: string;
+  readonly #copies: Copies;
   /** Groups of dropped subvolumes. Kernels before 6.11 leave them for us; losing this list costs only a sweep at the next start. */
   #stale: bigint[] = [];
 
   constructor(path: string) {
     this.#path = path;
+    this.#copies = new Copies(join(path, COPIES));
   }
 
   checkLimit(limitBytes: number | undefined): void {
@@ -73,7 +76,7 @@ class BtrfsUppers implements Volume {
     try {
       return fill(join(this.#path, id), limitBytes);
     } catch (error) {
-      withDirectory(this.#path, (fd) => destroySubvolume(fd, id));
+      withDirectory(this.#path, (fd) => undoSubvolume(fd, id));
       throw creationError(id, error);
     }
   }
@@ -90,12 +93,12 @@ class BtrfsUppers implements Volume {
     return partsOf(root);
   }
 
-  readUpper(id: string): UpperReading {
-    const name = READING + randomBytes(8).toString("hex");
-    this.#snapshot(id, name, true);
-    const { upperDir } = partsOf(join(this.#path, name));
-    const copyTo = (copy: string, limitBytes: number | undefined) => this.#copy(name, copy, limitBytes);
-    return { dir: upperDir, copyTo, [Symbol.asyncDispose]: async () => this.#drop(name) };
+  async readUpper(id: string, still?: Still): Promise<UpperReading> {
+    const root = join(this.#path, id);
+    checkCopyable(id, root);
+    const copy = await this.#atOneMoment(id, root, still);
+    const copyTo = (to: string, limitBytes: number | undefined) => this.#copyTo(copy, to, limitBytes);
+    return { dir: partsOf(copy).upperDir, copyTo, [Symbol.asyncDispose]: () => this.#drop(copy) };
   }
 
   openUpper(id: string): Upper {
@@ -103,11 +106,11 @@ class BtrfsUppers implements Volume {
   }
 
   async removeUpper(id: string): Promise<void> {
-    this.#drop(id);
+    await this.#drop(join(this.#path, id));
   }
 
   list(): ReadonlySet<string> {
-    return new Set(readdirSync(this.#path).filter((name) => !name.startsWith(READING)));
+    return new Set(readdirSync(this.#path).filter((name) => name !== COPIES));
   }
 
   usage(id: string): number | undefined {
@@ -119,9 +122,9 @@ class BtrfsUppers implements Volume {
     }
   }
 
-  /** Drops copies whose readers died. */
-  sweepReadings(): void {
-    for (const name of readdirSync(this.#path)) if (name.startsWith(READING)) this.#drop(name);
+  /** Drops copies whose makers died. */
+  async sweepCopies(): Promise<void> {
+    for (const copy of this.#copies.list()) await this.#drop(copy);
   }
 
   /** Drops groups whose subvolume is gone. */
@@ -145,42 +148,64 @@ class BtrfsUppers implements Volume {
     }
   }
 
-  #copy(from: string, id: string, limitBytes: number | undefined): void {
-    this.checkLimit(limitBytes);
-    this.#snapshot(from, id, false);
+  /** The first copy brings to the disk what nobody has to be held still for; the second is the moment's. */
+  async #atOneMoment(id: string, root: string, still: Still | undefined): Promise<string> {
+    if (still === undefined) return await this.#copy(id, root, { readOnly: true });
+    const earlier = await this.#copy(id, root, { readOnly: true });
     try {
-      const { workDir } = this.openUpper(id);
+      return await this.#whileHeld(still, (taken) => this.#copy(id, root, { readOnly: true, taken }));
+    } finally {
+      await this.#drop(earlier);
+    }
+  }
+
+  async #whileHeld<T>(still: Still, action: (letGo: () => void) => Promise<T>): Promise<T> {
+    let isHeld = true;
+    const letGo = () => {
+      if (!isHeld) return;
+      isHeld = false;
+      still.letGo();
+    };
+    await still.hold();
+    try {
+      return await action(letGo);
+    } finally {
+      letGo();
+    }
+  }
+
+  async #copyTo(from: string, id: string, limitBytes: number | undefined): Promise<void> {
+    this.checkLimit(limitBytes);
+    const copy = await this.#copy(id, from, { readOnly: false });
+    try {
+      const { workDir } = partsOf(copy);
       // What the overlay of the other keeps for itself, with its mark that a crash makes it worthless: the copy's makes its own.
       rmSync(workDir, { recursive: true });
       mkdirSync(workDir, { mode: 0o755 });
-      limit(join(this.#path, id), limitBytes);
+      limit(copy, limitBytes);
+      renameSync(copy, join(this.#path, id));
     } catch (error) {
-      this.#drop(id);
+      await this.#drop(copy);
       throw creationError(id, error);
     }
   }
 
-  #snapshot(from: string, name: string, readOnly: boolean): void {
-    const root = join(this.#path, from);
+  async #copy(id: string, source: string, options: CopyOptions): Promise<string> {
     try {
-      checkPlain(from, partsOf(root).upperDir);
-      withDirectory(root, (source) =>
-        withDirectory(this.#path, (fd) => snapshotSubvolume(fd, name, { fd: source, readOnly })),
-      );
+      return await this.#copies.make(source, options);
     } catch (error) {
-      if (hasCode(error, "ENOENT")) throw new SandboxError("NotFound", `${from} has no upper`, { cause: error });
-      throw error instanceof SandboxError ? error : creationError(name, error);
+      if (hasCode(error, "ENOENT")) throw noUpper(id, error);
+      throw creationError(id, error);
     }
   }
 
-  #drop(name: string): void {
+  async #drop(root: string): Promise<void> {
     try {
-      withDirectory(this.#path, (fd) => {
-        const group = withDirectory(join(this.#path, name), subvolumeId);
-        destroySubvolume(fd, name);
-        this.#stale.push(group);
-        this.#dropStale(fd);
-      });
+      using parent = openDirectory(dirname(root));
+      const group = withDirectory(root, subvolumeId);
+      await destroySubvolume(parent.fd, basename(root));
+      this.#stale.push(group);
+      this.#dropStale(parent.fd);
     } catch (error) {
       if (!hasCode(error, "ENOENT")) throw error;
     }
@@ -205,6 +230,18 @@ function fill(root: string, limitBytes: number | undefined): Upper {
 
 function partsOf(root: string): Upper {
   return { upperDir: join(root, "upper"), workDir: join(root, "work") };
+}
+
+function checkCopyable(id: string, root: string): void {
+  try {
+    checkPlain(id, partsOf(root).upperDir);
+  } catch (error) {
+    throw hasCode(error, "ENOENT") ? noUpper(id, error) : error;
+  }
+}
+
+function noUpper(id: string, cause: unknown): SandboxError {
+  return new SandboxError("NotFound", `${id} has no upper`, { cause });
 }
 
 function limit(root: string, limitBytes: number | undefined): void {

@@ -1,6 +1,6 @@
 import { closeSync, constants, openSync } from "node:fs";
 import { hasCode } from "#core/errors.ts";
-import { ioctl, ioctlRequest } from "#host/sys/ioctl.ts";
+import { ioctl, ioctlLater, ioctlRequest } from "#host/sys/ioctl.ts";
 
 const BTRFS = 0x94;
 const VOL_ARGS_BYTES = 4096;
@@ -18,6 +18,9 @@ const SNAPSHOT_READ_ONLY = 2n;
 const QUOTA_ENABLE = 1n;
 const QUOTA_ENABLE_SIMPLE = 4n;
 const LIMIT_MAX_REFERENCED = 1n;
+const ROOT_TREE = 1n;
+const TOP_TREE = 5n;
+const ROOT_REF_KEY = 156;
 const QUOTA_TREE = 8n;
 const QGROUP_INFO_KEY = 242;
 const FIRST_FREE_OBJECTID = 256n;
@@ -25,14 +28,16 @@ const FIRST_FREE_OBJECTID = 256n;
 /** How bytes of a subvolume are counted. `simple` costs nothing per write; `full` follows every shared extent. */
 export type QuotaMode = "simple" | "full";
 
+/** Opens a directory; disposing closes it. */
+export function openDirectory(path: string): { readonly fd: number } & Disposable {
+  const fd = openSync(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
+  return { fd, [Symbol.dispose]: () => closeSync(fd) };
+}
+
 /** Runs an action on an open directory. */
 export function withDirectory<T>(path: string, action: (fd: number) => T): T {
-  const fd = openSync(path, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
-  try {
-    return action(fd);
-  } finally {
-    closeSync(fd);
-  }
+  using directory = openDirectory(path);
+  return action(directory.fd);
 }
 
 /** Makes an empty subvolume. Throws `EEXIST`, `ENOSPC`, … */
@@ -40,18 +45,41 @@ export function createSubvolume(parentFd: number, name: string): void {
   ioctl(parentFd, SUBVOL_CREATE, volArgs(name));
 }
 
-/** Makes a subvolume that holds what another one does at this moment, and shares its data. Throws as `createSubvolume` does. */
-export function snapshotSubvolume(parentFd: number, name: string, source: { fd: number; readOnly: boolean }): void {
+/**
+ * Makes a subvolume that holds what another one does at one moment, and shares its data. Waits for the disk, and so does meanwhile
+ * whoever makes another in the same directory. Rejects as `createSubvolume` throws.
+ */
+export async function snapshotSubvolume(
+  parentFd: number,
+  name: string,
+  source: { readonly fd: number; readonly readOnly: boolean },
+): Promise<void> {
   // struct btrfs_ioctl_vol_args_v2: source, transaction, flags, four words, name.
   const args = Buffer.alloc(VOL_ARGS_BYTES);
   args.writeBigInt64LE(BigInt(source.fd), 0);
   args.writeBigUInt64LE(source.readOnly ? SNAPSHOT_READ_ONLY : 0n, 16);
   args.write(name, 56, "utf8");
-  ioctl(parentFd, SNAP_CREATE_V2, args);
+  await ioctlLater(parentFd, SNAP_CREATE_V2, args);
 }
 
-/** Drops a subvolume with all that is in it; the space comes back in the background. Throws `ENOENT`. */
-export function destroySubvolume(parentFd: number, name: string): void {
+/**
+ * Subvolumes in directories of the file system's top, with ids above `after`, in the order of their ids; ids only rise. Some, not
+ * all: ask again after the last. One is told of as soon as it exists in memory: a snapshot has its content then, and is not yet on
+ * the disk.
+ */
+export function subvolumesAfter(fd: number, after: bigint): readonly { readonly id: bigint; readonly name: string }[] {
+  const items = search(fd, { tree: ROOT_TREE, object: TOP_TREE, type: ROOT_REF_KEY }, after + 1n);
+  // struct btrfs_root_ref: directory, sequence, length of the name; then the name.
+  return items.map(({ offset, item }) => ({ id: offset, name: item.toString("utf8", 18) }));
+}
+
+/** Drops a subvolume with all that is in it; the space comes back in the background. Rejects with `ENOENT`. */
+export async function destroySubvolume(parentFd: number, name: string): Promise<void> {
+  await ioctlLater(parentFd, SNAP_DESTROY, volArgs(name));
+}
+
+/** Drops one that is empty but for what its maker put there: a moment. */
+export function undoSubvolume(parentFd: number, name: string): void {
   ioctl(parentFd, SNAP_DESTROY, volArgs(name));
 }
 
@@ -129,14 +157,26 @@ export function quotaUsage(fd: number, id: bigint): number | undefined {
 
 /** One page of the quota tree's info items, from a group id on. */
 function searchGroups(fd: number, from: bigint): readonly (readonly [bigint, number])[] {
+  const items = search(fd, { tree: QUOTA_TREE, object: 0n, type: QGROUP_INFO_KEY }, from);
+  // struct btrfs_qgroup_info_item: generation, referenced, ….
+  return items.map(({ offset, item }) => [offset, Number(item.readBigUInt64LE(8))] as const);
+}
+
+interface Item {
+  readonly offset: bigint;
+  readonly item: Buffer;
+}
+
+/** Items of one object and type, as many as fit into a page, by their offsets from `from` on. None when there is no such tree. */
+function search(fd: number, key: { tree: bigint; object: bigint; type: number }, from: bigint): readonly Item[] {
   const args = Buffer.alloc(4096);
   const max = 2n ** 64n - 1n;
   // struct btrfs_ioctl_search_key: tree, object, offset and transaction ranges, types, number of items.
-  for (const [index, value] of [QUOTA_TREE, 0n, 0n, from, max, 0n, max].entries()) {
+  for (const [index, value] of [key.tree, key.object, key.object, from, max, 0n, max].entries()) {
     args.writeBigUInt64LE(value, index * 8);
   }
-  args.writeUInt32LE(QGROUP_INFO_KEY, 56);
-  args.writeUInt32LE(QGROUP_INFO_KEY, 60);
+  args.writeUInt32LE(key.type, 56);
+  args.writeUInt32LE(key.type, 60);
   args.writeUInt32LE(4096, 64);
   try {
     ioctl(fd, TREE_SEARCH, args);
@@ -144,19 +184,19 @@ function searchGroups(fd: number, from: bigint): readonly (readonly [bigint, num
     if (hasCode(error, "ENOENT")) return [];
     throw error;
   }
-  return parseGroups(args);
+  return parseItems(args);
 }
 
-function parseGroups(args: Buffer): readonly (readonly [bigint, number])[] {
-  const groups: (readonly [bigint, number])[] = [];
+function parseItems(args: Buffer): readonly Item[] {
+  const items: Item[] = [];
   let at = 104;
   for (let left = args.readUInt32LE(64); left > 0; left -= 1) {
     // struct btrfs_ioctl_search_header: transid, objectid, offset, type, len; then the item itself.
-    const length = args.readUInt32LE(at + 28);
-    groups.push([args.readBigUInt64LE(at + 16), Number(args.readBigUInt64LE(at + 32 + 8))]);
-    at += 32 + length;
+    const end = at + 32 + args.readUInt32LE(at + 28);
+    items.push({ offset: args.readBigUInt64LE(at + 16), item: args.subarray(at + 32, end) });
+    at = end;
   }
-  return groups;
+  return items;
 }
 
 /** `struct btrfs_ioctl_vol_args`: an unused descriptor, then the name. */

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { checkPlain } from "./plain.ts";
 import { removeTree } from "./remove-tree.ts";
-import type { Upper, UpperReading, Volume } from "./volume.ts";
+import type { Still, Upper, UpperReading, Volume } from "./volume.ts";
 
 /** Uppers as plain directories below `<dataDir>/uppers`: works everywhere, limits nothing. */
 export async function openDirectoryUppers(dataDir: string, reason: string): Promise<Volume> {
@@ -63,7 +63,7 @@ class DirectoryUppers implements Volume {
     return { upperDir: join(root, "upper"), workDir: join(root, "work") };
   }
 
-  readUpper(id: string): UpperReading {
+  async readUpper(id: string, still?: Still): Promise<UpperReading> {
     const dir = join(this.#path, id, "upper");
     try {
       checkPlain(id, dir);
@@ -71,12 +71,13 @@ class DirectoryUppers implements Volume {
       if (hasCode(error, "ENOENT")) throw new SandboxError("NotFound", `${id} has no upper`, { cause: error });
       throw error;
     }
-    const copyTo = () => {
+    const copyTo = async () => {
       throw new SandboxError("FailedPrecondition", `the upper of ${id} cannot be copied at once`, {
         hint: this.reason,
       });
     };
-    return { dir, copyTo, [Symbol.asyncDispose]: async () => undefined };
+    await still?.hold();
+    return { dir, copyTo, [Symbol.asyncDispose]: async () => still?.letGo() };
   }
 
   openUpper(id: string): Upper {

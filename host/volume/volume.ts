@@ -29,10 +29,11 @@ export interface Volume extends AsyncDisposable {
   /** Whether a reading is a copy, made in a moment, that shares the data of the upper. Else it is the upper itself. */
   readonly copies: boolean;
   /**
-   * What an upper holds at this moment, to be read and copied. Throws `NotFound`, `StorageFull`, and `FailedPrecondition` for an
-   * upper of an earlier release.
+   * What an upper holds at one moment, to be read and copied. `still` is asked to hold its writers for that: as short as can be where
+   * there are copies, else until the reading is disposed. Rejects with `NotFound`, `StorageFull`, `FailedPrecondition` for an upper of
+   * an earlier release, and as `still` does.
    */
-  readUpper(id: string): UpperReading;
+  readUpper(id: string, still?: Still): Promise<UpperReading>;
   /** One that is there. Does not look. */
   openUpper(id: string): Upper;
   list(): ReadonlySet<string>;
@@ -46,15 +47,23 @@ export interface Upper {
   readonly workDir: string;
 }
 
+/** Holds those who write to an upper. */
+export interface Still {
+  /** Resolves when nobody writes any more. */
+  hold(): Promise<void>;
+  /** Called once after each hold that resolved, whatever happened then. */
+  letGo(): void;
+}
+
 /** The files of an upper; disposing lets go of them. */
 export interface UpperReading extends AsyncDisposable {
   /** Their root directory. */
   readonly dir: string;
   /**
-   * Makes an upper of them, which shares their data, with a limit for what is written into it from now on. Throws as `createUpper`
-   * does, and `FailedPrecondition` where the volume has no copies.
+   * Makes an upper of them, which shares their data, with a limit for what is written into it from now on. Rejects as `createUpper`
+   * throws, and with `FailedPrecondition` where the volume has no copies. There is a whole one, or none.
    */
-  copyTo(id: string, limitBytes: number | undefined): void;
+  copyTo(id: string, limitBytes: number | undefined): Promise<void>;
 }
 
 /** Where a volume lives. */
@@ -74,5 +83,7 @@ export interface VolumeOptions {
 export async function openVolume(options: VolumeOptions): Promise<Volume> {
   if (options.sizeMiB === 0) return openDirectoryUppers(options.dataDir, "the size of the volume is set to 0");
   const mounted = await mountImage(options);
-  return "reason" in mounted ? openDirectoryUppers(options.dataDir, mounted.reason) : openBtrfsUppers(mounted.path);
+  return "reason" in mounted
+    ? openDirectoryUppers(options.dataDir, mounted.reason)
+    : await openBtrfsUppers(mounted.path);
 }
