@@ -1,7 +1,8 @@
 import { type Static, Type } from "typebox";
-import { ARTIFACT_KINDS } from "#core/sandbox.ts";
+import { ARTIFACT_KINDS, DEVICE_PROFILES, FIRMWARES, TREE_KINDS } from "#core/sandbox.ts";
+import { ComputerShapeView } from "./computers.ts";
 import { ErrorBody } from "./errors.ts";
-import { closed, Environment, Labels, oneOf, PathText, UserName } from "./values.ts";
+import { closed, described, Environment, Labels, oneOf, PathText, UserName } from "./values.ts";
 
 /** `name` or `name:tag`; the tag is `latest` unless said otherwise. */
 export const ArtifactName = Type.String({
@@ -23,12 +24,16 @@ const LabelList = Type.Array(Type.String({ pattern: "^[A-Za-z0-9][A-Za-z0-9._/-]
 
 /**
  * What the body of an import is. `tar`: a file tree, plain or compressed with gzip, zstd, xz or bzip2. `oci`: an image layout in a tar.
- * `deb`: Debian packages, one after the other.
+ * `deb`: Debian packages, one after the other. `vm`: a disk or CD of a full virtual machine, as qcow2, VMDK, ISO or plain bytes; its kind is `vm-image`.
  */
 export const ImportQuery = closed({
   name: ArtifactName,
   kind: oneOf(ARTIFACT_KINDS),
-  format: Type.Optional(oneOf(["tar", "oci", "deb"])),
+  format: Type.Optional(oneOf(["tar", "oci", "deb", "vm"])),
+  firmware: Type.Optional(described(oneOf(FIRMWARES), "Of a vm-image: what starts it, bios unless given.")),
+  devices: Type.Optional(
+    described(oneOf(DEVICE_PROFILES), "Of a vm-image: what its system knows, virtio unless given."),
+  ),
   at: Type.Optional(ArtifactPlace),
   label: Type.Optional(LabelList),
 });
@@ -45,7 +50,7 @@ export const DebianSuite = Type.String({
 /** A Debian tree to build: a suite and packages on top of its minimal base. */
 export const BuildRequest = closed({
   name: ArtifactName,
-  kind: Type.Optional(oneOf(ARTIFACT_KINDS)),
+  kind: Type.Optional(oneOf(TREE_KINDS)),
   suite: Type.Optional(DebianSuite),
   include: Type.Optional(Type.Array(DebianPackage, { maxItems: 1000 })),
   labels: Type.Optional(Labels),
@@ -81,6 +86,7 @@ export const ArtifactView = closed({
     user: Type.Optional(Type.String()),
     workdir: Type.Optional(Type.String()),
     image: Type.Optional(ImageNotes),
+    computer: Type.Optional(ComputerShapeView),
   }),
   sizeBytes: Type.Number(),
   createdAtMs: Type.Number(),

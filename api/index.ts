@@ -37,6 +37,7 @@ export {
   StdinReply,
   TerminalSize,
 } from "./commands.ts";
+export { ComputerView, InputRequest, PowerRequest } from "./computers.ts";
 export { ErrorBody, type ErrorDetails, type ErrorKind, type Retry } from "./errors.ts";
 export {
   FileLinkQuery,

@@ -10,6 +10,7 @@ import {
 } from "./batches.ts";
 import { CATALOGUE_OPERATIONS } from "./catalogue-operations.ts";
 import { COMMAND_OPERATIONS } from "./command-operations.ts";
+import { COMPUTER_OPERATIONS } from "./computers.ts";
 import {
   FileLinkQuery,
   FileListQuery,
@@ -151,6 +152,7 @@ export const OPERATIONS = {
 
   ...COMMAND_OPERATIONS,
   ...FUNCTION_OPERATIONS,
+  ...COMPUTER_OPERATIONS,
 
   readFile: {
     ...BASE,

@@ -1,6 +1,7 @@
 import { type Static, Type } from "typebox";
 import { STATES } from "#core/lifecycle.ts";
 import { BACKEND_KINDS, RLIMIT_NAMES } from "#core/sandbox.ts";
+import { ComputerRequest, ComputerShapeView } from "./computers.ts";
 import { closed, DurationMs, described, Environment, Labels, oneOf, PathText, UserName } from "./values.ts";
 
 /** Bounds that no node exceeds: beyond them a number is a mistake of units. */
@@ -43,6 +44,7 @@ export const CreateSandbox = closed({
   workdir: Type.Optional(PathText),
   hostname: Type.Optional(Type.String({ pattern: "^[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?$" })),
   rlimits: Type.Optional(Rlimits),
+  computer: Type.Optional(described(ComputerRequest, "Of a full VM.")),
   idleTimeoutMs: Type.Optional(described(Timeout, "Removed after so long without use; null: never.")),
   maxLifetimeMs: Type.Optional(described(Timeout, "Removed so long after creation; null: never.")),
   labels: Type.Optional(Labels),
@@ -90,6 +92,7 @@ export const SandboxView = closed({
   workdir: Type.String(),
   hostname: Type.String(),
   rlimits: Rlimits,
+  computer: Type.Optional(ComputerShapeView),
   idleTimeoutMs: Type.Optional(Type.Number()),
   maxLifetimeMs: Type.Optional(Type.Number()),
   labels: Labels,

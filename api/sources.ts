@@ -1,5 +1,5 @@
 import { type Static, Type } from "typebox";
-import { ARTIFACT_KINDS } from "#core/sandbox.ts";
+import { TREE_KINDS } from "#core/sandbox.ts";
 import { ArtifactName, ArtifactPlace, DebianPackage, DebianSuite } from "./artifacts.ts";
 import { ErrorBody } from "./errors.ts";
 import { closed, Labels, oneOf } from "./values.ts";
@@ -61,7 +61,7 @@ export type ExportEvent = Static<typeof ExportEvent>;
 /** An artifact that the node fetches itself. */
 export const ImportFromRequest = closed({
   name: ArtifactName,
-  kind: oneOf(ARTIFACT_KINDS),
+  kind: oneOf(TREE_KINDS),
   source: Type.Union([RegistrySource, GitSource, PackageSource]),
   at: Type.Optional(ArtifactPlace),
   labels: Type.Optional(Labels),

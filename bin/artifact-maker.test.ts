@@ -19,6 +19,7 @@ test("an import beyond those made at a time reads nothing of its upload until on
         objects: undefined,
         mounts: { unmountUnused: () => undefined, report: async () => [] },
         collapseBytes: 0,
+        helperUid: 0x0700_0000,
         registries: { authFile: undefined, registriesFile: undefined },
       },
       systemClock,

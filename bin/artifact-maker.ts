@@ -1,4 +1,11 @@
-import type { ArtifactMaker, DebianRequest, ExportRequest, ImportRequest, SourceRequest } from "#control/index.ts";
+import type {
+  ArtifactMaker,
+  DebianRequest,
+  ExportRequest,
+  ImportRequest,
+  SourceRequest,
+  VmImageRequest,
+} from "#control/index.ts";
 import type { Clock } from "#core/clock.ts";
 import { Turns } from "#core/turns.ts";
 import { sweepDebianBuilds } from "#host/debian.ts";
@@ -17,6 +24,7 @@ import { parsePlace, placeLayers } from "#images/place.ts";
 import { importFrom } from "#images/sources/import-from.ts";
 import type { ObjectStore } from "#images/store/object-store.ts";
 import type { LayerStore } from "#images/store.ts";
+import { importVmImage } from "#images/vm-image/import.ts";
 
 /** A layer gets its name in the catalogue only after it is in the store; younger ones are left alone for so long. */
 const NEW_LAYER_MS = 60 * 60_000;
@@ -33,6 +41,8 @@ export interface MakerParts {
   readonly registries: RegistrySettings;
   /** Neighbouring layers of an artifact become one as long as they are together no larger than this. */
   readonly collapseBytes: number;
+  /** Whose rights programs take that read what is hostile; no sandbox has it. */
+  readonly helperUid: number;
 }
 
 /**
@@ -40,7 +50,7 @@ export interface MakerParts {
  * Disposing waits for what is under way, whose callers have left: nothing of it is left then.
  */
 export async function openArtifactMaker(
-  { store, objects, mounts, registries, collapseBytes }: MakerParts,
+  { store, objects, mounts, registries, collapseBytes, helperUid }: MakerParts,
   clock: Clock,
 ): Promise<ArtifactMaker & AsyncDisposable> {
   await sweepDebianBuilds();
@@ -64,6 +74,7 @@ export async function openArtifactMaker(
   };
   return {
     importArchive: (request) => make(request.signal, () => finish(request.at, () => importArchive(store, request))),
+    importVmImage: (request) => make(request.signal, () => importVm(store, request, helperUid)),
     importFrom: (request) =>
       make(request.signal, () => finish(request.at, () => fetchArtifact({ store, registries }, request))),
     openExport: (request) => make(request.signal, () => openArchive(layoutOptions({ store, objects }, request))),
@@ -92,6 +103,16 @@ async function importArchive(store: LayerStore, request: ImportRequest): Promise
   const { kind, format, source, signal } = request;
   const imported = await importArtifact({ store, source, format, kind, signal });
   return artifactOf(imported, kind, `${format} upload`);
+}
+
+async function importVm(
+  store: LayerStore,
+  { shape, source, signal }: VmImageRequest,
+  uid: number,
+): Promise<NewArtifact> {
+  const { layers, sizeBytes, format } = await importVmImage({ store, source, uid, signal });
+  const config = { env: {}, user: undefined, workdir: undefined, computer: shape };
+  return { kind: "vm-image", layers, config, sizeBytes, provenance: `${format} upload` };
 }
 
 function layoutOptions(places: LayerPlaces, { artifact, compression, signal }: ExportRequest): LayoutOptions {

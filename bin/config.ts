@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { CONTAINER_SETTINGS } from "#backends/container/config.ts";
 import { FUNCTION_SETTINGS } from "#backends/fncall/config.ts";
 import { MICROVM_SETTINGS } from "#backends/microvm/config.ts";
+import { VM_SETTINGS } from "#backends/vm/config.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { choice, domain, durationMs, integer, mebibytes, path, text } from "#core/setting-kinds.ts";
 import { defineSettings, type SettingsOf } from "#core/settings.ts";
@@ -82,6 +83,7 @@ const loadNode = defineSettings(
     ),
     ...CONTAINER_SETTINGS,
     ...MICROVM_SETTINGS,
+    ...VM_SETTINGS,
     ...FUNCTION_SETTINGS,
     logLevel: text("info", "fatal, error, warn, info, debug or trace."),
   },

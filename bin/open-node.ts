@@ -6,14 +6,17 @@ import { pino } from "pino";
 import { openContainerBackend } from "#backends/container/backend.ts";
 import { openFunctions } from "#backends/fncall/backend.ts";
 import { functionSettings } from "#backends/fncall/config.ts";
-import { openMicrovmBackend } from "#backends/microvm/backend.ts";
+import { type MicrovmOptions, openMicrovmBackend } from "#backends/microvm/backend.ts";
+import { openVmBackend, type VmOptions } from "#backends/vm/backend.ts";
 import { type ControlConfig, openControl, SqliteState } from "#control/index.ts";
+import type { Backend } from "#core/backend.ts";
 import { systemClock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
 import { parseEdgeId } from "#core/ids.ts";
 import { EDGE_DEFAULTS } from "#edge/config.ts";
 import { openEdge } from "#edge/edge.ts";
 import type { RegistrySettings } from "#host/fetch/skopeo.ts";
+import { helperUid } from "#host/id-ranges.ts";
 import { availableMemoryMiB } from "#host/sys/memory.ts";
 import { openArtifactMaker } from "./artifact-maker.ts";
 import type { NodeConfig } from "./config.ts";
@@ -50,10 +53,11 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   );
   const parts = { ...backendPlaces(config), store, supply, config, log: say };
   const containers = opened.use(await openContainerBackend({ ...parts, mounts }));
-  const machines = opened.use(openMicrovmBackend({ ...parts, mounts, firstUid: config.firstUid }));
+  const { firstUid } = config;
+  const machines = openMachineBackends(opened, { ...parts, mounts, firstUid });
   const edge = await openEdge({
     config: edgeConfig(config),
-    backends: [containers, machines],
+    backends: [containers, ...machines],
     functions: (host) =>
       openFunctions({ backend: containers, host, settings: functionSettings(config), clock, log: say }),
     clock,
@@ -66,7 +70,12 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   const state = opened.use(new SqliteState(join(config.dataDir, "control.db")));
   const registries = registrySettings(config);
   const collapseBytes = config.collapseBelow * MIB;
-  const maker = opened.use(await openArtifactMaker({ store, objects, mounts, registries, collapseBytes }, clock));
+  const maker = opened.use(
+    await openArtifactMaker(
+      { store, objects, mounts, registries, collapseBytes, helperUid: helperUid(firstUid) },
+      clock,
+    ),
+  );
   const control = opened.use(
     await openControl({
       config: controlConfig(config),
@@ -88,6 +97,16 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
       await closing.disposeAsync();
     },
   };
+}
+
+/** What both kinds of virtual machines are opened with. */
+type MachineOptions = MicrovmOptions & Omit<VmOptions, "accelerator">;
+
+/** They open what they need when the first of them is asked for; both run their processors in the same way. */
+function openMachineBackends(opened: AsyncDisposableStack, options: MachineOptions): readonly Backend[] {
+  const machines = opened.use(openMicrovmBackend(options));
+  const accelerator = () => machines.accelerator(options.firstUid);
+  return [machines, opened.use(openVmBackend({ ...options, accelerator }))];
 }
 
 /** Where a node's sandboxes are, and what was built for them. */

@@ -1,5 +1,5 @@
 import type { Clock } from "#core/clock.ts";
-import type { ArtifactKind, LayerDigest } from "#core/sandbox.ts";
+import type { ArtifactKind, ComputerShape, LayerDigest } from "#core/sandbox.ts";
 import {
   type ArtifactRecord,
   type ArtifactTable,
@@ -19,6 +19,8 @@ import type { StateStore } from "./state/store.ts";
 export interface ArtifactMaker {
   /** Rejects with `InvalidArgument` for a damaged archive; nothing but whole layers is left in any case. */
   importArchive(request: ImportRequest): Promise<NewArtifact>;
+  /** Rejects as `importVmImage` of `images/vm-image` does. */
+  importVmImage(request: VmImageRequest): Promise<NewArtifact>;
   /** Fetches what the source names. Rejects as `importFrom` of `images/sources` does. */
   importFrom(request: SourceRequest): Promise<NewArtifact>;
   buildDebian(request: DebianRequest): Promise<NewArtifact>;
@@ -55,6 +57,13 @@ export interface ImportRequest {
   readonly source: AsyncIterable<Uint8Array>;
   /** Where the artifact begins in a sandbox; the root unless given. */
   readonly at: string | undefined;
+  readonly signal: AbortSignal;
+}
+
+/** An image of a disk or a CD on its way in. */
+export interface VmImageRequest {
+  readonly shape: ComputerShape;
+  readonly source: AsyncIterable<Uint8Array>;
   readonly signal: AbortSignal;
 }
 

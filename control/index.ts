@@ -5,6 +5,7 @@ export type {
   ExportToRequest,
   ImportRequest,
   SourceRequest,
+  VmImageRequest,
 } from "./artifacts.ts";
 export { type Control, type ControlConfig, type ControlOptions, openControl } from "./control.ts";
 export { DEFAULT_PROJECT, type Principal, type Role } from "./iam/iam.ts";

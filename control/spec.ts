@@ -1,7 +1,15 @@
 import type { CreateSandbox } from "#api/index.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
-import { type BackendKind, DEFAULT_RESOURCES, type Rlimit, type RlimitName, type SandboxSpec } from "#core/sandbox.ts";
+import {
+  type BackendKind,
+  type ComputerShape,
+  DEFAULT_RESOURCES,
+  type ImageConfig,
+  type Rlimit,
+  type RlimitName,
+  type SandboxSpec,
+} from "#core/sandbox.ts";
 import type { Composed } from "#images/compose.ts";
 
 /** What a sandbox runs on, and the artifacts that it is made of. */
@@ -20,10 +28,12 @@ export function plan(
   context: { readonly project: string; readonly backend: BackendKind },
 ): Plan {
   const { config, layers } = environment;
+  const backend = request.backend ?? (config.computer === undefined ? context.backend : "vm");
+  const computer = computerOf(request, backend, config);
   const artifacts = environment.artifacts === undefined ? {} : { artifacts: environment.artifacts };
   return {
     project: context.project,
-    backend: request.backend ?? context.backend,
+    backend,
     layers,
     config,
     hostname: request.hostname,
@@ -37,6 +47,7 @@ export function plan(
       maxLifetimeMs: request.maxLifetimeMs ?? undefined,
     },
     labels: request.labels ?? {},
+    ...(computer === undefined ? {} : { computer }),
     origin: { base: request.base, workspace: request.workspace, toolkits: request.toolkits ?? [], ...artifacts },
   };
 }
@@ -44,6 +55,35 @@ export function plan(
 /** The spec under an id; a sandbox is called by its id unless it was given a name. */
 export function named(unnamed: Plan, id: SandboxId): SandboxSpec {
   return { ...unnamed, id, hostname: unnamed.hostname ?? id };
+}
+
+/** What the image says, and the request over it. Refuses by name what a full virtual machine takes no notice of. */
+function computerOf(
+  request: CreateSandbox,
+  backend: BackendKind,
+  { computer }: ImageConfig,
+): ComputerShape | undefined {
+  const isImage = computer !== undefined;
+  if (isImage !== (backend === "vm")) {
+    const what = isImage ? `a vm-image does not run as ${backend}` : `${JSON.stringify(request.base)} is no vm-image`;
+    throw new SandboxError("InvalidArgument", what, {
+      hint: "a vm-image runs with the backend vm, which is its default",
+    });
+  }
+  if (!isImage) {
+    if (request.computer === undefined) return undefined;
+    throw new SandboxError("InvalidArgument", `computer is for full VMs, and this is a ${backend}`, {
+      hint: "leave it out",
+    });
+  }
+  for (const name of ["env", "user", "workdir", "hostname", "rlimits"] as const) {
+    if (request[name] === undefined) continue;
+    throw new SandboxError("FailedPrecondition", `${name} is not for a full VM: its own system decides`, {
+      hint: "leave it out",
+      details: { field: name },
+    });
+  }
+  return { ...computer, ...request.computer };
 }
 
 function rlimitsOf(request: CreateSandbox): Readonly<Partial<Record<RlimitName, Rlimit>>> {

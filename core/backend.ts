@@ -1,3 +1,4 @@
+import type { Computers } from "#core/computers.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { Packing } from "#core/packing.ts";
@@ -37,6 +38,8 @@ export interface Backend extends AsyncDisposable {
   destroy(id: SandboxId): Promise<void>;
   /** Absent: the backend cannot, and callers are refused by name. */
   readonly packing?: Packing;
+  /** Absent: its sandboxes have no screen, keyboard and power of their own. */
+  readonly computers?: Computers;
   /** Zeros for a sandbox that is gone. */
   usage(handle: Handle): Promise<Usage>;
   /** What really exists on the node, by resource class: ids found, of live and dead sandboxes alike. */

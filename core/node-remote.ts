@@ -1,5 +1,13 @@
 import { separate } from "#core/bulk.ts";
 import type {
+  ComputerChannel,
+  ComputerStatus,
+  InputAction,
+  PowerAction,
+  Screenshot,
+  ScreenshotOptions,
+} from "#core/computers.ts";
+import type {
   FileChange,
   FileDigest,
   FileList,
@@ -253,6 +261,32 @@ export class RemoteNode implements Node, Disposable {
 
   dropInvocation(id: InvocationId, project: string, signal: AbortSignal): Promise<void> {
     return this.#call("dropInvocation", [id, project], signal);
+  }
+
+  computerStatus(id: SandboxId, signal: AbortSignal): Promise<ComputerStatus> {
+    return this.#call("computerStatus", [id], signal);
+  }
+
+  powerComputer(id: SandboxId, action: PowerAction, signal: AbortSignal): Promise<void> {
+    return this.#call("powerComputer", [id, action], signal);
+  }
+
+  takeScreenshot(id: SandboxId, options: ScreenshotOptions, signal: AbortSignal): Promise<Screenshot> {
+    return decodeBulk(this.#peer.stream("takeScreenshot", encodeValue([id, options]), { signal }));
+  }
+
+  sendInput(id: SandboxId, actions: readonly InputAction[], signal: AbortSignal): Promise<void> {
+    return this.#call("sendInput", [id, actions], signal);
+  }
+
+  openChannel(
+    id: SandboxId,
+    channel: ComputerChannel,
+    incoming: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): AsyncIterable<PortPiece> {
+    const options = { signal, upload: encodeBytes(incoming) };
+    return decodePort(this.#peer.stream("openChannel", encodeValue([id, channel]), options));
   }
 
   resources(signal: AbortSignal): Promise<readonly ResourceCount[]> {

@@ -50,6 +50,11 @@ export const NODE_METHODS = {
   dropInvocation: "call",
   packDiff: "call",
   fork: "call",
+  computerStatus: "call",
+  powerComputer: "call",
+  takeScreenshot: "download",
+  sendInput: "call",
+  openChannel: "duplex",
   resources: "call",
 } as const satisfies Record<keyof Node, "call" | "upload" | "download" | "duplex">;
 

@@ -1,4 +1,5 @@
 import type { ResourceClass } from "#core/backend.ts";
+import type { NodeComputers } from "#core/computers.ts";
 import type { NodeFiles } from "#core/files.ts";
 import type { FunctionCall, FunctionLoad, FunctionResult } from "#core/functions.ts";
 import type { CommandId, EdgeId, InvocationId, SandboxId } from "#core/ids.ts";
@@ -25,7 +26,7 @@ import type { SandboxUsage } from "#core/usage.ts";
  * Every call takes a signal; a deadline travels with it. Calls reject with `SandboxError`s. Streams are async iterables
  * with back-pressure from end to end. What concerns one sandbox is done in the order in which it arrived.
  */
-export interface Node extends NodeFiles, NodePorts {
+export interface Node extends NodeFiles, NodePorts, NodeComputers {
   info(signal: AbortSignal): Promise<NodeInfo>;
   /** Resolves when ready. Idempotent on `spec.id`. `NodeFull` when the node cannot take it: nothing is left then. */
   create(spec: SandboxSpec, signal: AbortSignal): Promise<SandboxInfo>;

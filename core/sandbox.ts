@@ -2,11 +2,13 @@ import type { CommandId, SandboxId } from "#core/ids.ts";
 import type { SandboxState } from "#core/lifecycle.ts";
 
 /** The backends a sandbox may ask for. */
-export const BACKEND_KINDS = ["container", "microvm"] as const;
+export const BACKEND_KINDS = ["container", "microvm", "vm"] as const;
 export type BackendKind = (typeof BACKEND_KINDS)[number];
 
-/** What part of an environment an artifact is. */
-export const ARTIFACT_KINDS = ["base", "workspace", "toolkit", "snapshot"] as const;
+/** Parts of an environment that are trees of files. */
+export const TREE_KINDS = ["base", "workspace", "toolkit", "snapshot"] as const;
+/** What part of an environment an artifact is. A `vm-image` is the disk of a full virtual machine. */
+export const ARTIFACT_KINDS = [...TREE_KINDS, "vm-image"] as const;
 export type ArtifactKind = (typeof ARTIFACT_KINDS)[number];
 
 /** One read-only EROFS layer, named by the SHA-256 of its image: `sha256:<64 hex>`. */
@@ -43,6 +45,19 @@ export interface ImageConfig {
   readonly user: string | undefined;
   readonly workdir: string | undefined;
   readonly image?: ImageNotes;
+  /** Of a `vm-image`. */
+  readonly computer?: ComputerShape;
+}
+
+/** What starts a full virtual machine. */
+export const FIRMWARES = ["bios", "uefi"] as const;
+/** `virtio`: devices for systems that know they are in a machine. `emulated`: those of a PC, for old and odd ones. */
+export const DEVICE_PROFILES = ["virtio", "emulated"] as const;
+
+/** What a full virtual machine is made of, beside its limits. */
+export interface ComputerShape {
+  readonly firmware: (typeof FIRMWARES)[number];
+  readonly devices: (typeof DEVICE_PROFILES)[number];
 }
 
 /** What an image says to those who run images; sandboxes do not act on it. */
@@ -77,6 +92,8 @@ export interface SandboxSpec {
   readonly rlimits: Readonly<Partial<Record<RlimitName, Rlimit>>>;
   readonly lifetime: Lifetime;
   readonly labels: Readonly<Record<string, string>>;
+  /** Of the backend `vm`, always. */
+  readonly computer?: ComputerShape | undefined;
   /** Its agent makes cells, in which functions run; nothing of it can be written to then. No user can ask for it. */
   readonly cells?: boolean | undefined;
   /** The sandbox that it was forked from, which may be gone. */

@@ -12,6 +12,7 @@ import type {
 import type { SandboxId } from "#core/ids.ts";
 import type { FileInfo } from "#core/sandbox.ts";
 import type { CommandCall } from "#edge/command-calls.ts";
+import { ComputerCalls } from "#edge/computer-calls.ts";
 import { explain } from "#edge/explain.ts";
 import {
   changeFile,
@@ -26,10 +27,7 @@ import {
 } from "#edge/files.ts";
 
 /** The part of an edge that answers calls about files. */
-export abstract class FileCalls implements NodeFiles {
-  /** The sandbox of a call. Throws `NotFound`. */
-  protected abstract calling(id: SandboxId, signal: AbortSignal): CommandCall;
-
+export abstract class FileCalls extends ComputerCalls implements NodeFiles {
   readFile(id: SandboxId, read: FileRead, signal: AbortSignal): AsyncIterable<Uint8Array | FileDigest> {
     return this.#stream(id, signal, (host) => readFile(host, read));
   }

@@ -1,4 +1,5 @@
 import { join } from "#core/bulk.ts";
+import type { ComputerChannel, InputAction, PowerAction } from "#core/computers.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { FunctionCall } from "#core/functions.ts";
 import { parseCommandId, parseInvocationId, parseSandboxId } from "#core/ids.ts";
@@ -101,6 +102,16 @@ const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
     ),
   dropInvocation: (node, args, { signal }) =>
     value(node.dropInvocation(parseInvocationId(String(args[0])), String(args[1]), signal)),
+  computerStatus: (node, args, { signal }) => value(node.computerStatus(sandbox(args), signal)),
+  powerComputer: (node, args, { signal }) =>
+    value(node.powerComputer(sandbox(args), String(args[1]) as PowerAction, signal)),
+  takeScreenshot: (node, args, { signal }) => encodeBulk(node.takeScreenshot(sandbox(args), fields(args[1]), signal)),
+  sendInput: (node, args, { signal }) =>
+    value(node.sendInput(sandbox(args), fields<readonly InputAction[]>(args[1]), signal)),
+  openChannel: (node, args, { signal, upload }) => {
+    const channel = String(args[1]) as ComputerChannel;
+    return encodePort(node.openChannel(sandbox(args), channel, decodeBytes(upload), signal));
+  },
   resources: (node, _, { signal }) => value(node.resources(signal)),
 };
 

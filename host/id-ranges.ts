@@ -25,6 +25,11 @@ export function uidBaseOf(place: Place, firstUid: number): number {
   return base;
 }
 
+/** An id between two ranges, which no sandbox has: for programs of the node that read what is hostile. */
+export function helperUid(firstUid: number): number {
+  return firstUid + IDS_PER_SANDBOX;
+}
+
 /**
  * Refuses a first id from which sandboxes would share ids with people's rootless containers: equal ids may signal each
  * other's processes and open each other's files.

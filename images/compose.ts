@@ -7,7 +7,7 @@ type Part = Pick<ArtifactRecord, "name" | "tag" | "kind" | "layers" | "config">;
 
 /** The parts that an environment is put together from. */
 export interface Composition {
-  /** A base, or a snapshot: that has all the parts of the sandbox it was made of. */
+  /** A base, or a snapshot: that has all the parts of the sandbox it was made of. Or a vm-image, which is alone. */
   readonly base: Part;
   readonly workspace?: Part | undefined;
   /** Each over the ones before it. */
@@ -24,9 +24,14 @@ export interface Composed {
 
 /** Stacks the parts of an environment. `InvalidArgument` for a part of the wrong kind or more layers than an overlay takes. */
 export function compose({ base, workspace, toolkits }: Composition): Composed {
-  if (base.kind !== "snapshot") expectKind(base, "base");
+  if (base.kind !== "snapshot" && base.kind !== "vm-image") expectKind(base, "base");
   if (workspace !== undefined) expectKind(workspace, "workspace");
   for (const toolkit of toolkits) expectKind(toolkit, "toolkit");
+  if (base.kind === "vm-image" && (workspace !== undefined || toolkits.length > 0)) {
+    throw new SandboxError("InvalidArgument", "a full VM takes no workspace and no toolkits", {
+      hint: "put what it needs into its image",
+    });
+  }
   const parts = [base, ...(workspace === undefined ? [] : [workspace]), ...toolkits];
   const layers = withoutRepeats(parts.flatMap((part) => part.layers));
   checkStack(layers.length, "the environment");
@@ -40,6 +45,7 @@ function merge(lower: ImageConfig, upper: ImageConfig): ImageConfig {
     user: upper.user ?? lower.user,
     workdir: upper.workdir ?? lower.workdir,
     ...(image === undefined ? {} : { image }),
+    ...(lower.computer === undefined ? {} : { computer: lower.computer }),
   };
 }
 

@@ -14,7 +14,7 @@ import { FOOTPRINT, takeInventory } from "#host/vmm/inventory.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import { openQemu } from "#host/vmm/qemu/qemu.ts";
 import { RunDirs } from "#host/vmm/run-dirs.ts";
-import type { MachineProcess, Vmm } from "#host/vmm/vmm.ts";
+import type { Accelerator, MachineProcess, Vmm } from "#host/vmm/vmm.ts";
 import { openVolume, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerSupply } from "#images/supply.ts";
@@ -47,7 +47,7 @@ export interface MicrovmOptions {
  * Machines: a monitor each, with a disk of its own and the layers of its environment. Opens what it needs when the first is asked for, so
  * that a node without machines has nothing of them. Disposing leaves sandboxes alive.
  */
-export function openMicrovmBackend(options: MicrovmOptions): Backend {
+export function openMicrovmBackend(options: MicrovmOptions): MicrovmBackend {
   return new MicrovmBackend(options);
 }
 
@@ -60,6 +60,7 @@ interface Ground extends AsyncDisposable {
 
 /** What new machines need. */
 interface Factory {
+  readonly accelerator: Accelerator;
   readonly vmm: Vmm;
   readonly templates: Templates;
 }
@@ -78,6 +79,12 @@ class MicrovmBackend implements Backend {
   }
 
   expect(): void {}
+
+  /** What runs processors on this node. A trial, where one is needed, is run as the user `uid`. */
+  async accelerator(uid: number): Promise<Accelerator> {
+    const { accelerator } = this.#options.config;
+    return accelerator === "tcg" ? accelerator : (await this.#factory(uid)).accelerator;
+  }
 
   async check(spec: SandboxSpec): Promise<void> {
     await openQemu();
@@ -203,7 +210,7 @@ class MicrovmBackend implements Backend {
     const trial = { vmm, image, place: { ...place, dir: join(place.dir, "trial") } };
     const accelerator = await chooseAccelerator(config.accelerator, trial, log);
     const dir = join(guestDir, "templates");
-    return { vmm, templates: await Templates.open({ vmm, image, accelerator, dir, place }) };
+    return { accelerator, vmm, templates: await Templates.open({ vmm, image, accelerator, dir, place }) };
   }
 
   /** What to do about a sandbox of this id that is there: a live one is the answer, a half-made one is made anew. */

@@ -27,6 +27,13 @@ export function archiveOf(source: string, format: "tar" | "oci" | "deb" | undefi
   return { bytes: createReadStream(source), format: format ?? reachable(source, () => formatOf(source)) };
 }
 
+/** The bytes of a file of this machine. Throws `CliError` when it cannot be read. */
+export function fileBytes(path: string): AsyncIterable<Uint8Array> {
+  const isFile = reachable(path, () => statSync(path).isFile());
+  if (isFile) return createReadStream(path);
+  throw new CliError("InvalidArgument", `${path} is no file`, { hint: "check the path" });
+}
+
 /** Hops from header to header of a plain tar; a compressed one counts as a file tree. */
 function formatOf(file: string): "tar" | "oci" | "deb" {
   const fd = openSync(file, "r");

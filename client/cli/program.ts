@@ -1,5 +1,6 @@
 import { Command, CommanderError } from "commander";
 import { CliError } from "./cli-error.ts";
+import { addComputerCommands } from "./computer-program.ts";
 import { addFunctionCommands } from "./function-program.ts";
 import { addImageCommands } from "./image-program.ts";
 import type { CliContext } from "./io.ts";
@@ -44,6 +45,7 @@ export async function runProgram(argv: readonly string[], parts: ProgramParts): 
   addImageCommands(program, { ...parts, finish });
   addFunctionCommands(program, { ...parts, finish });
   addPackingCommands(program, { ...parts, finish });
+  addComputerCommands(program, { ...parts, finish });
   addHostCommands(program, parts, finish);
   try {
     await program.parseAsync([...argv], { from: "user" });

@@ -19,6 +19,8 @@ export interface SpecOptions {
   readonly user?: string;
   readonly workdir?: string;
   readonly hostname?: string;
+  readonly firmware?: NonNullable<CreateSandbox["computer"]>["firmware"];
+  readonly devices?: NonNullable<CreateSandbox["computer"]>["devices"];
   readonly idleTimeout?: number;
   readonly maxLifetime?: number;
 }
@@ -41,6 +43,8 @@ export function specOptions(command: Command): Command {
     .option("-u, --user <user[:group]>", "who commands run as")
     .option("-w, --workdir <path>", "where commands start")
     .option("--hostname <name>", "host name inside")
+    .option("--firmware <name>", "of a full VM: bios or uefi; what its image says unless given")
+    .option("--devices <name>", "of a full VM: virtio or emulated; what its image says unless given")
     .option("--idle-timeout <time>", "removed when unused for so long", timeMs("--idle-timeout"))
     .option("--max-lifetime <time>", "removed so long after its creation", timeMs("--max-lifetime"));
 }
@@ -58,6 +62,7 @@ export function createRequest(options: SpecOptions, workspace: string | undefine
     user: options.user,
     workdir: options.workdir,
     hostname: options.hostname,
+    computer: computerOf(options),
     idleTimeoutMs: options.idleTimeout,
     maxLifetimeMs: options.maxLifetime,
   });
@@ -67,6 +72,11 @@ function resourcesOf(options: SpecOptions): CreateSandbox["resources"] {
   const { cpus, memory: memoryMiB, swap: swapMiB, pids, disk: diskMiB } = options;
   const resources = compact({ cpus, memoryMiB, swapMiB, pids, diskMiB });
   return Object.keys(resources).length === 0 ? undefined : resources;
+}
+
+function computerOf({ firmware, devices }: SpecOptions): CreateSandbox["computer"] {
+  const computer = compact({ firmware, devices });
+  return Object.keys(computer).length === 0 ? undefined : computer;
 }
 
 type Compact<T> = { [K in keyof T]?: Exclude<T[K], undefined> } & {

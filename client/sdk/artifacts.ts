@@ -13,10 +13,23 @@ import { DsecError, errorFromReply } from "./errors.ts";
 import { lines } from "./lines.ts";
 import { segment } from "./paths.ts";
 
+/** What a tree of files can be. */
+export type TreeKind = Exclude<ArtifactView["kind"], "vm-image">;
+
+/** A disk or CD of a full virtual machine. */
+export interface VmImageOptions extends CallOptions {
+  readonly name: string;
+  /** What starts it; bios unless given. */
+  readonly firmware?: "bios" | "uefi";
+  /** What its system knows; virtio unless given. */
+  readonly devices?: "virtio" | "emulated";
+  readonly labels?: Readonly<Record<string, string>>;
+}
+
 /** What an import says about its bytes. */
 export interface ImportOptions extends CallOptions {
   readonly name: string;
-  readonly kind: ArtifactView["kind"];
+  readonly kind: TreeKind;
   /** `tar`: a file tree, plain, gzip or zstd. `oci`: an image layout in a tar. `deb`: Debian packages. */
   readonly format?: "tar" | "oci" | "deb";
   /** Directory of the sandbox at which a workspace or toolkit begins; `/` unless given. */
@@ -51,6 +64,14 @@ export class Artifacts {
     const { name, kind, format = "tar", at, labels = {}, signal, timeoutMs } = options;
     const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
     const query = { name, kind, format, label, ...(at === undefined ? {} : { at }) };
+    return this.#caller.json({ method: "POST", path: "/v1/artifacts/import", query, bytes, signal, timeoutMs });
+  }
+
+  /** Turns an image of a disk or a CD, as qcow2, VMDK, ISO or plain bytes, into a `vm-image`. */
+  importVmImage(bytes: Uint8Array | AsyncIterable<Uint8Array>, options: VmImageOptions): Promise<ArtifactView> {
+    const { name, firmware, devices, labels = {}, signal, timeoutMs } = options;
+    const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
+    const query = { name, kind: "vm-image", format: "vm", firmware, devices, label };
     return this.#caller.json({ method: "POST", path: "/v1/artifacts/import", query, bytes, signal, timeoutMs });
   }
 

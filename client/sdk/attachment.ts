@@ -24,6 +24,7 @@ export type Attached =
   | { readonly type: "exit"; readonly command: EndedCommand };
 
 const STREAMS = ["stdout", "stderr"] as const satisfies readonly OutputStream[];
+const PROTOCOL = "dsec.attach";
 const HEAD_BYTES = 9;
 /** Output of each stream that may be here unread. */
 const WINDOW_BYTES = 1024 * 1024;
@@ -157,12 +158,9 @@ export class Attachment implements AsyncIterable<Attached>, AsyncDisposable {
     // What is here unread comes again: it is not more than a window.
     this.#queue = this.#queue.filter(({ type }) => type === "input-lost");
     Object.assign(this.#acknowledged, this.#read);
-    const socket = this.#caller.socket(`${this.#path}/attach`, {
-      ...this.#read,
-      input: this.#input.wanted ? "take" : "none",
-      hold: this.#options.hold ?? false,
-      window: WINDOW_BYTES,
-    });
+    const input = this.#input.wanted ? "take" : "none";
+    const query = { ...this.#read, input, hold: this.#options.hold ?? false, window: WINDOW_BYTES };
+    const socket = this.#caller.socket(`${this.#path}/attach`, query, PROTOCOL);
     socket.binaryType = "arraybuffer";
     const heard = watchSilence(socket);
     return new Promise((resolve, reject) => {

@@ -97,10 +97,10 @@ export class Caller {
     return new Patience({ limitMs: Math.min(patienceMs, timeoutMs), isKnown: () => this.#isKnown, onAway, signal });
   }
 
-  /** A WebSocket for attaching. The token goes as a subprotocol: a browser can set no header. */
-  socket(path: string, query: Call["query"]): WebSocket {
+  /** A WebSocket. The token goes as a subprotocol beside the connection's own: a browser can set no header. */
+  socket(path: string, query: Call["query"], protocol: string): WebSocket {
     const { transport, token } = this.#options;
-    const protocols = token === undefined ? ["dsec.attach"] : ["dsec.attach", `dsec.bearer.${token}`];
+    const protocols = token === undefined ? [protocol] : [protocol, `dsec.bearer.${token}`];
     return transport.socket(path + queryText(query), protocols);
   }
 

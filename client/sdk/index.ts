@@ -2,6 +2,7 @@ export type {
   ArtifactView,
   BuildRequest,
   CommandView,
+  ComputerView,
   CreateSandbox,
   ErrorDetails,
   ErrorKind,
@@ -12,6 +13,7 @@ export type {
   FunctionRunView,
   FunctionTestView,
   ImportFromRequest,
+  InputRequest,
   InvokeFunction,
   LayerView,
   ListenerView,
@@ -30,11 +32,19 @@ export type {
   WatchView,
   WhoAmI,
 } from "#api/index.ts";
-export { Artifacts, type BuildOptions, type ExportOptions, type ImportOptions } from "./artifacts.ts";
+export {
+  Artifacts,
+  type BuildOptions,
+  type ExportOptions,
+  type ImportOptions,
+  type TreeKind,
+  type VmImageOptions,
+} from "./artifacts.ts";
 export { type Attached, Attachment, type AttachOptions } from "./attachment.ts";
 export type { CallOptions, TimeLimit } from "./caller.ts";
 export { Client, type ClientOptions, Nodes } from "./client.ts";
 export { Command } from "./command.ts";
+export { type ClickOptions, Computer, type ScreenPoint, type Screenshot, type ScreenshotOptions } from "./computer.ts";
 export type { Connection } from "./connection.ts";
 export type { EndedCommand } from "./ended.ts";
 export {

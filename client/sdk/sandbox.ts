@@ -12,6 +12,7 @@ import type {
 } from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
 import { Command, WAIT_MS } from "./command.ts";
+import { Computer } from "./computer.ts";
 import { Files } from "./files.ts";
 import { type ForkOptions, type Forks, forkSandbox, type PackOptions, packDiff } from "./packing.ts";
 import { sandboxPath } from "./paths.ts";
@@ -70,6 +71,7 @@ export class Sandbox implements AsyncDisposable {
   readonly id: string;
   readonly files: Files;
   readonly ports: Ports;
+  readonly computer: Computer;
   readonly #caller: Caller;
   readonly #path: string;
   #view: SandboxView | undefined;
@@ -82,6 +84,7 @@ export class Sandbox implements AsyncDisposable {
     this.id = id;
     this.files = new Files(caller, this.#path);
     this.ports = new Ports(caller, this.#path);
+    this.computer = new Computer(caller, this.#path);
   }
 
   /** What was last heard of it; `info` asks. */

@@ -6,6 +6,7 @@ import { OPERATIONS, type Operation, type OperationName } from "#api/index.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { Principal } from "../iam/iam.ts";
 import { attachRoute } from "./attach/route.ts";
+import { channelRoute } from "./channels/route.ts";
 import { failureOf } from "./failure.ts";
 import type { Call, Handlers, Services } from "./handler.ts";
 import { parseJson } from "./json.ts";
@@ -17,6 +18,7 @@ import { artifactHandlers } from "./routes/artifacts.ts";
 import { batchHandlers } from "./routes/batches.ts";
 import { catalogueHandlers } from "./routes/catalogue.ts";
 import { commandHandlers } from "./routes/commands.ts";
+import { computerHandlers } from "./routes/computers.ts";
 import { exportHandlers } from "./routes/exports.ts";
 import { fileHandlers } from "./routes/files.ts";
 import { functionHandlers } from "./routes/functions.ts";
@@ -67,7 +69,12 @@ declare module "fastify" {
 /** The HTTP server with every call of the API, not listening yet. */
 export function apiserver(services: Services): FastifyInstance {
   // Ports first: on their hosts nothing of the API answers.
-  const upgrades = new Upgrades(services, [portRoute(services), attachRoute(services)]);
+  const upgrades = new Upgrades(services, [
+    portRoute(services),
+    attachRoute(services),
+    channelRoute(services, "openDisplay"),
+    channelRoute(services, "openConsole"),
+  ]);
   const app = Fastify({
     logger: false,
     serverFactory: (handle) => newServer(handle, upgrades, new PortCalls(services)),
@@ -138,6 +145,7 @@ function handlersOf(services: Services): Handlers {
     ...fileHandlers(services),
     ...treeHandlers(services),
     ...portHandlers(services),
+    ...computerHandlers(services),
     ...artifactHandlers(services),
     ...functionHandlers(services),
     ...layerHandlers(services),

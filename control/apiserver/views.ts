@@ -44,6 +44,7 @@ export function sandboxView({ spec, ...info }: SandboxInfo): SandboxView {
     workdir: spec.workdir,
     hostname: spec.hostname,
     rlimits: { ...spec.rlimits },
+    computer: spec.computer === undefined ? undefined : { ...spec.computer },
     idleTimeoutMs: spec.lifetime.idleTimeoutMs,
     maxLifetimeMs: spec.lifetime.maxLifetimeMs,
     labels: { ...spec.labels },
@@ -104,12 +105,18 @@ export function watchView(event: WatchEvent): WatchView {
 /** An artifact as the API shows it. */
 export function artifactView(record: ArtifactRecord): ArtifactView {
   const { layers, config, labels, parents, isPublished, tag, ...rest } = record;
-  const { env, user, workdir, image } = config;
+  const { env, user, workdir, image, computer } = config;
   return {
     ...rest,
     ...(tag === "" ? {} : { tag }),
     layers: [...layers],
-    config: present({ env: { ...env }, user, workdir, image: image === undefined ? undefined : imageView(image) }),
+    config: present({
+      env: { ...env },
+      user,
+      workdir,
+      image: image === undefined ? undefined : imageView(image),
+      computer: computer === undefined ? undefined : { ...computer },
+    }),
     labels: { ...labels },
     parents: [...parents],
     published: isPublished,

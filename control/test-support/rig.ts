@@ -27,6 +27,7 @@ import type {
   ImportRequest,
   SharedStore,
   SourceRequest,
+  VmImageRequest,
 } from "../artifacts.ts";
 import { type Control, openControl } from "../control.ts";
 import { MemoryState } from "../state/memory.ts";
@@ -197,6 +198,12 @@ export class TestMaker implements ArtifactMaker {
   async importArchive({ kind, format, source }: ImportRequest): Promise<NewArtifact> {
     for await (const chunk of source) this.received += chunk.length;
     return this.#artifact(kind, `${format} upload`);
+  }
+
+  async importVmImage({ source, shape }: VmImageRequest): Promise<NewArtifact> {
+    for await (const chunk of source) this.received += chunk.length;
+    const { config, ...artifact } = this.#artifact("vm-image", "qcow2 upload");
+    return { ...artifact, config: { ...config, computer: shape } };
   }
 
   async buildDebian(request: DebianRequest): Promise<NewArtifact> {

@@ -42,6 +42,7 @@ import type {
 } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 import type { Log } from "../log.ts";
+import { NoComputers } from "./no-computers.ts";
 
 /** A log that says nothing. */
 export const SILENT: Log = { info: () => undefined, warn: () => undefined, error: () => undefined };
@@ -53,7 +54,7 @@ export interface Program {
 }
 
 /** A node in memory for tests of the control plane: keeps what it is given, runs nothing, and can be told to misbehave. */
-export class TestNode implements Node {
+export class TestNode extends NoComputers implements Node {
   readonly edge: EdgeId;
   readonly sandboxes = new Map<SandboxId, SandboxInfo>();
   readonly commands = new Map<CommandId, { readonly spec: CommandSpec; readonly info: CommandInfo }>();
@@ -86,6 +87,7 @@ export class TestNode implements Node {
   readonly sessions = new Map<string, { readonly spec: SessionSpec; readonly info: SessionInfo }>();
 
   constructor(edge: string) {
+    super();
     this.edge = parseEdgeId(edge);
     this.content = async function* (this: TestNode, read: FileRead) {
       const bytes = this.files.get(Buffer.from(read.path).toString("latin1"));

@@ -17,6 +17,8 @@ export interface ConfinedOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** No file of it grows beyond. */
   readonly maxFileBytes: number;
+  /** It reads what is hostile and talks to nobody: a user of its own, which `dir` belongs to, no network, and no more memory than that. */
+  readonly alone?: { readonly uid: number; readonly memoryMiB: number };
   readonly signal: AbortSignal;
   /** Hears each line of stderr. */
   readonly onLine?: (line: string) => void;
@@ -39,7 +41,8 @@ export interface Confined extends AsyncDisposable {
 }
 
 /** No capability, and none to be had from a set-user-ID file: root's files are all that root's id still opens. */
-const NO_POWERS = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"];
+const NO_POWERS = ["--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"];
+const MIB = 1024 * 1024;
 const GUARD_MS = 500;
 const LOG_LINES = 20;
 /** What servers say ends up in lines: one that never ends must not fill the memory. */
@@ -55,14 +58,7 @@ export function startConfined(options: ConfinedOptions): Confined {
       hint: `apt-get install ${options.package} on the node`,
     });
   }
-  const [first = "", ...rest] = [
-    ...OWN_WORLD,
-    ...NO_POWERS,
-    "prlimit",
-    `--fsize=${options.maxFileBytes}`,
-    "--",
-    ...words,
-  ];
+  const [first = "", ...rest] = [...OWN_WORLD, ...bounds(options), ...words];
   const child = spawn(first, rest, {
     stdio: ["ignore", "pipe", "pipe"],
     cwd: dir,
@@ -100,6 +96,25 @@ export async function runConfined(
       throw new SandboxError("TooLarge", `${options.words[0]} answered more than ${maxBytes} bytes`);
   }
   return { ...(await running.ended), output: Buffer.concat(parts) };
+}
+
+function bounds({ alone, maxFileBytes }: ConfinedOptions): readonly string[] {
+  const limits = ["prlimit", `--fsize=${maxFileBytes}`];
+  if (alone === undefined) return ["setpriv", ...NO_POWERS, ...limits, "--"];
+  const { uid, memoryMiB } = alone;
+  const user = [`--reuid=${uid}`, `--regid=${uid}`, "--clear-groups"];
+  return [
+    "unshare",
+    "--net",
+    "--ipc",
+    "--",
+    "setpriv",
+    ...user,
+    ...NO_POWERS,
+    ...limits,
+    `--as=${memoryMiB * MIB}`,
+    "--",
+  ];
 }
 
 async function watch(child: ChildProcess, options: ConfinedOptions): Promise<ConfinedEnd> {

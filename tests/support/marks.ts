@@ -62,9 +62,9 @@ export function findProcesses({ edge, folder }: Marks): readonly number[] {
     .map(Number);
 }
 
-/** Of containers, of machines, and of what fills lazy files. */
+/** Of containers, of machines, of computers, and of what fills lazy files. */
 function cgroupsOf(edge: string): readonly string[] {
-  return [edge, `${edge}-vm`, `${edge}.filler`];
+  return [edge, `${edge}-vm`, `${edge}-full`, `${edge}.filler`];
 }
 
 /** Orphans that have died are not the node's any more: they wait for the machine's first process to take note. */

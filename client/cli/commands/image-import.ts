@@ -1,10 +1,15 @@
-import type { ArtifactView } from "#sdk";
+import type { TreeKind, VmImageOptions } from "#sdk";
+import { fileBytes } from "../archive.ts";
+import { CliError } from "../cli-error.ts";
 import { type NamedSource, namedSource, type SourceOptions } from "../image-source.ts";
 import { type CliContext, print, printable } from "../io.ts";
 
 /** Options of `image import`. */
 export interface ImportOptions extends SourceOptions {
-  readonly kind?: ArtifactView["kind"];
+  readonly kind?: TreeKind;
+  readonly vm?: boolean;
+  readonly firmware?: NonNullable<VmImageOptions["firmware"]>;
+  readonly devices?: NonNullable<VmImageOptions["devices"]>;
   readonly at?: string;
   readonly label?: Readonly<Record<string, string>>;
 }
@@ -16,6 +21,10 @@ export async function importArtifact(
   name: string,
   options: ImportOptions,
 ): Promise<number> {
+  if (options.vm === true) return await importVmImage(context, word, name, options);
+  if (options.firmware !== undefined || options.devices !== undefined) {
+    throw new CliError("InvalidArgument", "--firmware and --devices go only with --vm", { hint: "add --vm" });
+  }
   const named = namedSource(word, options);
   const client = await context.connect({ start: true });
   const kind = options.kind ?? usualKind(named);
@@ -30,8 +39,33 @@ export async function importArtifact(
 }
 
 /** What such a source most often is. */
-function usualKind(named: NamedSource): ArtifactView["kind"] {
+function usualKind(named: NamedSource): TreeKind {
   const type = named.from === "node" ? named.source.type : named.isRepository ? "git" : named.archive.format;
   if (type === "git") return "workspace";
   return type === "apt" || type === "deb" ? "toolkit" : "base";
+}
+
+/** The file of a disk or a CD. */
+async function importVmImage(
+  context: CliContext,
+  file: string,
+  name: string,
+  { label, firmware, devices, ...others }: ImportOptions,
+): Promise<number> {
+  const other = ["kind", "at", "format", "authFile", "insecure"].find((key) => key in others);
+  if (other !== undefined) {
+    throw new CliError("InvalidArgument", `--vm does not go with --${other === "authFile" ? "auth-file" : other}`, {
+      hint: "leave it out",
+    });
+  }
+  const bytes = fileBytes(file);
+  const client = await context.connect({ start: true });
+  const artifact = await client.artifacts.importVmImage(bytes, {
+    name,
+    ...(firmware && { firmware }),
+    ...(devices && { devices }),
+    ...(label && { labels: label }),
+  });
+  print(context, artifact, () => `${artifact.name}:${artifact.tag}\n`);
+  return 0;
 }

@@ -1,7 +1,10 @@
+import type { QueryOf } from "#api/index.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { ArtifactKind } from "#core/sandbox.ts";
+import type { NewArtifact } from "#images/catalogue.ts";
 import { parsePlace } from "#images/place.ts";
 import { parseReference } from "#images/reference.ts";
+import type { ArtifactMaker } from "../../artifacts.ts";
 import { collect } from "../collecting.ts";
 import { JSON_LINES } from "../event-forms.ts";
 import type { Handlers, Services } from "../handler.ts";
@@ -19,9 +22,7 @@ export function artifactHandlers(services: Services): Pick<Handlers, Names> {
       // A bad name shows before the upload, not after it.
       parseReference(query.name);
       const source = bodyOf(request, scope);
-      const { kind, format = "tar", at } = query;
-      checkPlace(kind, at);
-      const made = await maker.importArchive({ kind, format, source, at, signal: scope.signal });
+      const made = await importBody(maker, query, source, scope.signal);
       const labels = Object.fromEntries((query.label ?? []).map(labelOf));
       return artifactView(await catalogue.put(project, query.name, { ...made, labels }));
     },
@@ -57,6 +58,34 @@ export function artifactHandlers(services: Services): Pick<Handlers, Names> {
       );
     },
   };
+}
+
+async function importBody(
+  maker: ArtifactMaker,
+  { kind, format, at, firmware, devices }: QueryOf<"importArtifact">,
+  source: AsyncIterable<Uint8Array>,
+  signal: AbortSignal,
+): Promise<NewArtifact> {
+  const isVm = kind === "vm-image";
+  if (isVm !== (format === "vm")) {
+    throw new SandboxError("InvalidArgument", "what is imported in the format vm is a vm-image, and nothing else is", {
+      hint: "give both, or neither: format=vm&kind=vm-image",
+    });
+  }
+  if (format !== "vm") {
+    if (firmware !== undefined || devices !== undefined) {
+      throw new SandboxError("InvalidArgument", "firmware and devices are for a vm-image", { hint: "leave them out" });
+    }
+    checkPlace(kind, at);
+    return await maker.importArchive({ kind, format: format ?? "tar", source, at, signal });
+  }
+  if (at !== undefined)
+    throw new SandboxError("InvalidArgument", "a vm-image begins nowhere in a sandbox", { hint: "leave out at" });
+  return await maker.importVmImage({
+    shape: { firmware: firmware ?? "bios", devices: devices ?? "virtio" },
+    source,
+    signal,
+  });
 }
 
 /** A bad place shows before the upload. */

@@ -32,17 +32,26 @@ export async function reachMonitor(dir: string, process: MachineProcess, signal:
     try {
       return await connectQmp(join(dir, MONITOR_SOCKET));
     } catch (error) {
-      if (!hasCode(error, "ENOENT", "ECONNREFUSED")) throw error;
+      // One that ends while it is being reached says why in its log.
+      if (!hasCode(error, "ENOENT", "ECONNREFUSED", "ECONNRESET", "EPIPE") && !isLost(error)) throw error;
     }
-    if (!isAlive(process)) {
-      throw new SandboxError(
-        "Internal",
-        `QEMU does not start: ${readFileSync(join(dir, QEMU_LOG), "utf8").slice(-1_000)}`,
-      );
-    }
+    if (!isAlive(process)) throw notStarted(readFileSync(join(dir, QEMU_LOG), "utf8").slice(-1_000));
     if (performance.now() > giveUpAtMs) throw new SandboxError("Unavailable", "QEMU does not take orders");
     await delay(PAUSE_MS);
   }
+}
+
+function isLost(error: unknown): boolean {
+  return error instanceof SandboxError && error.kind === "SandboxLost";
+}
+
+function notStarted(said: string): SandboxError {
+  if (!/cannot (set up guest|allocate) memory/i.test(said))
+    return new SandboxError("Internal", `QEMU does not start: ${said}`);
+  return new SandboxError("NodeFull", "this node has not as much memory as the machine asks for", {
+    hint: "ask for less, or for another node",
+    details: { said },
+  });
 }
 
 /** Whether this very process runs; a zombie does not. */

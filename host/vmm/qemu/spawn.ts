@@ -1,15 +1,20 @@
 import { spawn } from "node:child_process";
-import { closeSync, mkdirSync, openSync } from "node:fs";
+import { chownSync, closeSync, mkdirSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { SandboxError } from "#core/errors.ts";
 import { processStartTicks } from "#host/sys/process.ts";
+import { COMPUTER_SOCKETS, type ComputerSpec } from "../computer.ts";
 import { DEVICES_FILE, MACHINE_PORTS, type MachinePlace, type MachineProcess, type MachineSpec } from "../vmm.ts";
+import { computerWords } from "./computer-words.ts";
 import { qemuWords } from "./words.ts";
 
 /** Where QEMU takes orders, in the machine's directory. */
 export const MONITOR_SOCKET = "monitor.sock";
 /** What QEMU itself has to say, in the machine's directory. */
 export const QEMU_LOG = "qemu.log";
+/** Where it puts pictures of a computer's screen: the one file of its root directory, which is `EMPTY_DIR` of the machine's. */
+export const SCREEN_FILE = "screen.png";
+export const EMPTY_DIR = "empty";
 
 /** Joins the cgroups whose files it is given, up to `--`, then becomes the program behind. */
 const JOIN = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 71; shift; done; shift; exec "$@"';
@@ -26,7 +31,8 @@ const FIRST_FD = 3;
 export function spawnMachine(program: string, spec: MachineSpec, place: MachinePlace): MachineProcess {
   const { dir } = place;
   using files = new DisposableStack();
-  const out = openOut(files, join(dir, DEVICES_FILE));
+  // Appending: each state that is written begins where the file ends, which is cut off before.
+  const out = openFor(files, join(dir, DEVICES_FILE), "a");
   const devices = spec.devices === undefined ? [] : [openFor(files, spec.devices, "r")];
   const words = qemuWords(spec, {
     uid: place.uid,
@@ -40,15 +46,27 @@ export function spawnMachine(program: string, spec: MachineSpec, place: MachineP
   return spawnConfined([program, ...words], place, [out, ...devices]);
 }
 
-function makeEmptyDir({ dir }: MachinePlace): string {
-  const emptyDir = join(dir, "empty");
-  mkdirSync(emptyDir, { recursive: true, mode: 0o755 });
-  return emptyDir;
+/** Starts QEMU for a computer, as `spawnMachine` does. */
+export function spawnComputer(program: string, spec: ComputerSpec, place: MachinePlace): MachineProcess {
+  const { dir, uid } = place;
+  const rootDir = makeEmptyDir(place);
+  const screen = join(rootDir, SCREEN_FILE);
+  closeSync(openSync(screen, "w", 0o600));
+  chownSync(screen, uid, uid);
+  const words = computerWords(spec, {
+    uid,
+    rootDir,
+    monitor: join(dir, MONITOR_SOCKET),
+    display: join(dir, COMPUTER_SOCKETS.display),
+    console: join(dir, COMPUTER_SOCKETS.console),
+  });
+  return spawnConfined([program, ...words], place, []);
 }
 
-/** Appending: each thing that is written begins where the file ends, which is cut off before. */
-function openOut(files: DisposableStack, path: string): number {
-  return openFor(files, path, "a");
+function makeEmptyDir({ dir }: MachinePlace): string {
+  const emptyDir = join(dir, EMPTY_DIR);
+  mkdirSync(emptyDir, { recursive: true, mode: 0o755 });
+  return emptyDir;
 }
 
 function openFor(files: DisposableStack, path: string, flags: string): number {

@@ -37,7 +37,7 @@ const EMPTY_DISK = 2 ** 40;
 const FIRST_DISK_SLOT = 4;
 const PARTS_OF_SLOT = 8;
 /** Of every monitor, beside its user and its root directory. */
-const CONFINED: readonly string[] = ["-sandbox", "on,obsolete=deny,spawn=deny,resourcecontrol=deny"];
+export const CONFINED: readonly string[] = ["-sandbox", "on,obsolete=deny,spawn=deny,resourcecontrol=deny"];
 const KERNEL_WORDS = "console=ttyS0 quiet panic=-1 random.trust_cpu=on -- --machine";
 
 /** The command line of QEMU for a machine. Equal machines have equal devices, in equal places: that is what saved states rest on. */
@@ -80,7 +80,7 @@ export function shapeWords(spec: MachineSpec): readonly string[] {
 }
 
 /** Translated code beyond `translatedMiB` is thrown away and made again. */
-function acceleratorWords(accelerator: Accelerator, translatedMiB: number): readonly string[] {
+export function acceleratorWords(accelerator: Accelerator, translatedMiB: number): readonly string[] {
   if (accelerator === "kvm") return ["-accel", "kvm", "-cpu", "host"];
   // One thread for all processors: what runs beside each other on one host thread needs no locks.
   return ["-accel", `tcg,thread=single,tb-size=${translatedMiB}`, "-cpu", "max"];
@@ -112,6 +112,6 @@ function diskWords({ serial, file, access }: MachineDisk, number: number): reado
 }
 
 /** A comma ends a value unless it comes twice. */
-function escaped(value: string): string {
+export function escaped(value: string): string {
   return value.replaceAll(",", ",,");
 }

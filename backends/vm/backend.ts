@@ -1,0 +1,250 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import type { Backend, Handle, Inventory, Place } from "#core/backend.ts";
+import type { Computers } from "#core/computers.ts";
+import { SandboxError } from "#core/errors.ts";
+import type { GuestLink } from "#core/guest.ts";
+import type { EdgeId, SandboxId } from "#core/ids.ts";
+import type { SandboxSpec } from "#core/sandbox.ts";
+import type { Usage } from "#core/usage.ts";
+import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
+import { makeCgroups } from "#host/cgroup/make.ts";
+import { uidBaseOf } from "#host/id-ranges.ts";
+import { FOOTPRINT, takeInventory } from "#host/vmm/inventory.ts";
+import { openComputers } from "#host/vmm/qemu/computers.ts";
+import { isAlive } from "#host/vmm/qemu/process.ts";
+import { RunDirs } from "#host/vmm/run-dirs.ts";
+import type { Accelerator, MachineProcess } from "#host/vmm/vmm.ts";
+import { openVolume, type Volume } from "#host/volume/volume.ts";
+import type { LayerMounts } from "#images/mounts.ts";
+import type { LayerSupply } from "#images/supply.ts";
+import { checkSpec, monitorLimits, processorsOf } from "./check.ts";
+import type { VmConfig } from "./config.ts";
+import { makeStorage } from "./disk.ts";
+import { handleOf, processOf } from "./handle.ts";
+import { computersOver, LiveComputer, lost } from "./live.ts";
+import { checkHost } from "./probe.ts";
+
+/** What one node's full virtual machines are made of and where. */
+export interface VmOptions {
+  readonly edge: EdgeId;
+  readonly dataDir: string;
+  readonly runDir: string;
+  readonly supply: Pick<LayerSupply, "metadata">;
+  readonly mounts: Pick<LayerMounts, "acquire">;
+  /** As containers have it: a monitor takes the first id of its sandbox's range. */
+  readonly firstUid: number;
+  /** What runs processors on this node. */
+  readonly accelerator: () => Promise<Accelerator>;
+  readonly config: VmConfig;
+  /** Gets what people should know: a line without its end. */
+  readonly log: (line: string) => void;
+}
+
+/**
+ * Full virtual machines: a monitor each, with a disk of its own over the image that it began with. Opens what it needs when the first is asked for.
+ * Disposing leaves sandboxes alive.
+ */
+export function openVmBackend(options: VmOptions): Backend {
+  return new VmBackend(options);
+}
+
+/** What computers that exist need: limits and disks. */
+interface Ground extends AsyncDisposable {
+  readonly runDirs: RunDirs;
+  readonly cgroups: Cgroups;
+  readonly volume: Volume;
+}
+
+class VmBackend implements Backend {
+  readonly kind = "vm";
+  readonly footprint = FOOTPRINT;
+  readonly foresight = 0;
+  readonly computers: Computers;
+  readonly #options: VmOptions;
+  readonly #live = new Map<SandboxId, LiveComputer>();
+  readonly #reaching = new Map<SandboxId, Promise<LiveComputer>>();
+  #groundOpened: Promise<Ground> | undefined;
+
+  constructor(options: VmOptions) {
+    this.#options = options;
+    this.computers = computersOver((id) => this.#find(id));
+  }
+
+  expect(): void {}
+
+  async check(spec: SandboxSpec): Promise<void> {
+    checkHost(checkSpec(spec, (await this.#ground()).cgroups));
+    await this.#options.supply.metadata(spec.layers);
+  }
+
+  async create(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
+    signal.throwIfAborted();
+    const ground = await this.#ground();
+    checkSpec(spec, ground.cgroups);
+    if (!ground.runDirs.make(spec.id)) {
+      const earlier = await this.#earlier(spec.id, ground);
+      if (earlier !== undefined) return earlier;
+    }
+    try {
+      const live = await this.#start(spec, place, signal);
+      signal.throwIfAborted();
+      return handleOf(spec.id, live.computer.process);
+    } catch (error) {
+      await this.destroy(spec.id);
+      signal.throwIfAborted();
+      throw error;
+    }
+  }
+
+  async connect(handle: Handle, signal: AbortSignal): Promise<GuestLink> {
+    const process = processOf(handle);
+    if (process === undefined || !isAlive(process)) throw lost(handle.id);
+    signal.throwIfAborted();
+    return (await this.#reach(handle.id, process)).link();
+  }
+
+  async recover(handle: Handle): Promise<Handle | undefined> {
+    const process = processOf(handle);
+    return process !== undefined && isAlive(process) ? handle : undefined;
+  }
+
+  async kill(id: SandboxId): Promise<void> {
+    if (!this.#hasTraces()) return;
+    const { cgroups } = await this.#ground();
+    const live = this.#live.get(id);
+    this.#live.delete(id);
+    await live?.end();
+    await cgroups.kill(id);
+    await cgroups.remove(id);
+  }
+
+  async destroy(id: SandboxId): Promise<void> {
+    if (!this.#hasTraces()) return;
+    const { volume, runDirs } = await this.#ground();
+    await this.kill(id);
+    await volume.removeUpper(id);
+    // Last: while it is there, the sandbox can be found.
+    runDirs.remove(id);
+  }
+
+  /** Of the monitor: what happens inside is its system's to count. */
+  async usage(handle: Handle): Promise<Usage> {
+    const { cgroups, volume } = await this.#ground();
+    const { cpu, memory } = cgroups.usage(handle.id);
+    return {
+      cpu,
+      memory,
+      oomKills: 0,
+      oomVictims: [],
+      pids: 0,
+      diskBytes: volume.usage(handle.id),
+      io: undefined,
+      network: undefined,
+    };
+  }
+
+  async inventory(): Promise<Inventory> {
+    return takeInventory(this.#hasTraces() ? await this.#ground() : undefined);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const live of this.#live.values()) live.leave();
+    this.#live.clear();
+    const ground = this.#groundOpened;
+    this.#groundOpened = undefined;
+    await (await ground?.catch(() => undefined))?.[Symbol.asyncDispose]();
+  }
+
+  /** False: none was ever made here. */
+  #hasTraces(): boolean {
+    return this.#groundOpened !== undefined || existsSync(computersDir(this.#options));
+  }
+
+  #ground(): Promise<Ground> {
+    this.#groundOpened ??= openGround(this.#options).catch((error: unknown) => {
+      this.#groundOpened = undefined;
+      throw error;
+    });
+    return this.#groundOpened;
+  }
+
+  /** What to do about a sandbox of this id that is there: a live one is the answer, a half-made one is made anew. */
+  async #earlier(id: SandboxId, { runDirs }: Ground): Promise<Handle | undefined> {
+    const process = runDirs.readProcess(id);
+    if (process !== undefined && isAlive(process)) return handleOf(id, process);
+    if (process !== undefined) {
+      throw new SandboxError("AlreadyExists", `sandbox ${id} is dead and keeps its disk`, { hint: "destroy it first" });
+    }
+    await this.destroy(id);
+    runDirs.make(id);
+    return undefined;
+  }
+
+  async #start(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<LiveComputer> {
+    const { runDirs, cgroups, volume } = await this.#ground();
+    const shape = checkSpec(spec, cgroups);
+    const [imageDir = ""] = await this.#options.mounts.acquire(spec.layers);
+    const accelerator = await this.#options.accelerator();
+    signal.throwIfAborted();
+    const storage = await makeStorage(volume, spec, { imageDir, shape });
+    const dir = runDirs.dir(spec.id);
+    const where = {
+      dir,
+      uid: uidBaseOf(place, this.#options.firstUid),
+      cgroups: makeCgroups(cgroups.plan(spec.id, monitorLimits(spec))),
+    };
+    const limits = { processors: processorsOf(spec), memoryMiB: spec.resources.memoryMiB };
+    const computer = await openComputers().start({ accelerator, ...shape, ...limits, ...storage }, where, signal);
+    try {
+      const live = await LiveComputer.reach(computer, dir, accelerator);
+      await computer.reset();
+      runDirs.writeProcess(spec.id, computer.process);
+      this.#live.set(spec.id, live);
+      return live;
+    } catch (error) {
+      await computer.end();
+      throw error;
+    }
+  }
+
+  async #find(id: SandboxId): Promise<LiveComputer> {
+    const process = (await this.#ground()).runDirs.readProcess(id);
+    if (process === undefined || !isAlive(process)) throw lost(id);
+    return this.#reach(id, process);
+  }
+
+  /** One that runs: this process talks to it, or begins to, once however many wait. */
+  async #reach(id: SandboxId, process: MachineProcess): Promise<LiveComputer> {
+    const known = this.#live.get(id);
+    if (known?.isOpen === true) return known;
+    const reaching = this.#reaching.get(id) ?? this.#adopt(id, process).finally(() => this.#reaching.delete(id));
+    this.#reaching.set(id, reaching);
+    return reaching;
+  }
+
+  async #adopt(id: SandboxId, process: MachineProcess): Promise<LiveComputer> {
+    const { runDirs } = await this.#ground();
+    const dir = runDirs.dir(id);
+    const computer = await openComputers().adopt({ dir }, process);
+    if (computer === undefined) throw lost(id);
+    const live = await LiveComputer.reach(computer, dir, await this.#options.accelerator());
+    this.#live.set(id, live);
+    return live;
+  }
+}
+
+async function openGround({ edge, dataDir, runDir, config, log }: VmOptions): Promise<Ground> {
+  const runDirs = new RunDirs(runDir, "computers");
+  await using opened = new AsyncDisposableStack();
+  const places = { dataDir: computersDir({ dataDir }), runDir: join(runDir, "computer-disks") };
+  const volume = opened.use(await openVolume({ ...places, sizeMiB: config.vmVolumeSize }));
+  if (volume.reason !== undefined) log(`disks of full VMs lie in a plain directory: ${volume.reason}`);
+  const cgroups = opened.use(await openCgroups(`${edge}-full`));
+  const kept = opened.move();
+  return { runDirs, cgroups, volume, [Symbol.asyncDispose]: () => kept.disposeAsync() };
+}
+
+function computersDir({ dataDir }: Pick<VmOptions, "dataDir">): string {
+  return join(dataDir, "computers");
+}

@@ -1,0 +1,61 @@
+import { copyFileSync, existsSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { SandboxError } from "#core/errors.ts";
+import type { ComputerShape, SandboxSpec } from "#core/sandbox.ts";
+import { type ComputerSpec, FIRMWARE } from "#host/vmm/computer.ts";
+import { makeQcow2 } from "#host/vmm/qemu/qcow2.ts";
+import type { Volume } from "#host/volume/volume.ts";
+import { VM_IMAGE_FILES } from "#images/vm-image/import.ts";
+
+const MIB = 1024 * 1024;
+
+/** What a computer starts from and writes to. */
+export type Storage = Pick<ComputerSpec, "disk" | "cdrom" | "variables">;
+
+/**
+ * Makes what a computer writes to, over the image that is mounted at a directory. What it throws for leaves nothing: `InvalidArgument` for a disk smaller
+ * than the image, `StorageFull`.
+ */
+export async function makeStorage(
+  volume: Volume,
+  spec: SandboxSpec,
+  { imageDir, shape }: { readonly imageDir: string; readonly shape: ComputerShape },
+): Promise<Storage> {
+  const image = readImage(imageDir);
+  const diskBytes = sizeOf(spec, image);
+  const upper = volume.createUpper(spec.id, undefined);
+  try {
+    const variables = shape.firmware === "uefi" ? join(upper.upperDir, "variables") : undefined;
+    if (variables !== undefined) copyFileSync(FIRMWARE.variables, variables);
+    if (diskBytes === 0) return { disk: undefined, cdrom: image.cdrom, variables };
+    const file = join(upper.upperDir, "disk.qcow2");
+    makeQcow2(file, diskBytes);
+    return { disk: { file, base: image.disk }, cdrom: image.cdrom, variables };
+  } catch (error) {
+    await volume.removeUpper(spec.id);
+    throw error;
+  }
+}
+
+interface Image {
+  readonly disk: string | undefined;
+  readonly cdrom: string | undefined;
+}
+
+function readImage(dir: string): Image {
+  const fileOf = (name: string) => (existsSync(join(dir, name)) ? join(dir, name) : undefined);
+  const image = { disk: fileOf(VM_IMAGE_FILES.disk), cdrom: fileOf(VM_IMAGE_FILES.cdrom) };
+  if (image.disk !== undefined || image.cdrom !== undefined) return image;
+  throw new SandboxError("InvalidArgument", "the layer is no image of a disk", { hint: "import it again with --vm" });
+}
+
+/** 0: an image of a CD without a disk beside it. */
+function sizeOf({ resources: { diskMiB } }: SandboxSpec, { disk }: Image): number {
+  const imageBytes = disk === undefined ? 0 : statSync(disk).size;
+  if (diskMiB === undefined) return imageBytes;
+  if (diskMiB * MIB >= imageBytes) return diskMiB * MIB;
+  const needed = Math.ceil(imageBytes / MIB);
+  throw new SandboxError("InvalidArgument", `diskMiB ${diskMiB} is below the ${needed} that the image has`, {
+    details: { field: "diskMiB" },
+  });
+}

@@ -1,0 +1,14 @@
+import type { Handle } from "#core/backend.ts";
+import type { SandboxId } from "#core/ids.ts";
+import { asProcess } from "#host/vmm/process-record.ts";
+import type { MachineProcess } from "#host/vmm/vmm.ts";
+
+/** What the edge stores of a sandbox. */
+export function handleOf(id: SandboxId, { pid, startTicks }: MachineProcess): Handle {
+  return { version: 1, id, opaque: { pid, startTicks } };
+}
+
+/** The process a handle names; `undefined` for a handle that this backend did not make. */
+export function processOf(handle: Handle): MachineProcess | undefined {
+  return handle.version === 1 ? asProcess(handle.opaque) : undefined;
+}

@@ -1,0 +1,148 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Backend } from "#core/backend.ts";
+import type { Clock } from "#core/clock.ts";
+import type { ComputerStream, Computers, InputAction } from "#core/computers.ts";
+import { SandboxError } from "#core/errors.ts";
+import type { SandboxId } from "#core/ids.ts";
+import type { CommandCall } from "./command-calls.ts";
+import { ComputerCalls } from "./computer-calls.ts";
+import type { SandboxDriver } from "./driver.ts";
+
+const ID = "st1-aaaaaaaaaaaa" as SandboxId;
+const NEVER = new AbortController().signal;
+
+/** The calls of an edge for one sandbox, of which only its backend's computers matter. */
+class Calls extends ComputerCalls {
+  busy = 0;
+  touched = 0;
+  readonly #computers: Partial<Computers> | undefined;
+  readonly #clock: Clock;
+
+  constructor(computers: Partial<Computers> | undefined, clock: Clock) {
+    super();
+    this.#computers = computers;
+    this.#clock = clock;
+  }
+
+  protected calling(_id: SandboxId, signal: AbortSignal): CommandCall {
+    const backend = { kind: "vm", ...(this.#computers && { computers: this.#computers }) } as Backend;
+    const driver: Partial<SandboxDriver> = {
+      spec: { id: ID } as SandboxDriver["spec"],
+      leaving: NEVER,
+      beside: () => ({ backend, handle: undefined }),
+      touch: () => void this.touched++,
+      busy: () => {
+        this.busy++;
+        return { [Symbol.dispose]: () => void this.busy-- };
+      },
+    };
+    return { driver: driver as SandboxDriver, clock: this.#clock, signal };
+  }
+}
+
+/** Time passes as it is waited for. */
+function quickClock(): Clock {
+  let nowMs = 0;
+  return {
+    now: () => nowMs,
+    after(ms, action) {
+      let done = false;
+      queueMicrotask(() => {
+        if (done) return;
+        nowMs += ms;
+        action();
+      });
+      const stop = () => {
+        done = true;
+      };
+      return { [Symbol.dispose]: stop };
+    },
+  };
+}
+
+/** Screens that show one picture after the other, and then the last for good. */
+function showing(...pictures: string[]): Pick<Computers, "screenshot"> {
+  let at = 0;
+  return { screenshot: async () => Buffer.from(pictures[Math.min(at++, pictures.length - 1)] ?? "") };
+}
+
+test("a screenshot is taken at once, or when the screen has been the same for so long", async () => {
+  const calls = new Calls(showing("a", "b", "c", "c"), quickClock());
+  const shot = await calls.takeScreenshot(ID, { settledMs: undefined, waitMs: 0 }, NEVER);
+  assert.deepEqual([Buffer.from(shot.png).toString(), shot.settled], ["a", true]);
+  const settled = await calls.takeScreenshot(ID, { settledMs: 300, waitMs: 10_000 }, NEVER);
+  assert.deepEqual([Buffer.from(settled.png).toString(), settled.settled], ["c", true]);
+  assert.equal(calls.busy, 0);
+});
+
+test("a screen that does not settle is shown as it is when the wait is over", async () => {
+  let at = 0;
+  const calls = new Calls({ screenshot: async () => Buffer.from(String(at++)) }, quickClock());
+  const { png, settled } = await calls.takeScreenshot(ID, { settledMs: 300, waitMs: 1_000 }, NEVER);
+  assert.equal(settled, false);
+  assert.equal(Buffer.from(png).toString(), "10");
+});
+
+test("a wait for a screen ends with its caller, and the sandbox is not busy any more", async () => {
+  let at = 0;
+  const left = new AbortController();
+  const screenshot = async () => {
+    if (at === 3) left.abort(new SandboxError("Cancelled", "left"));
+    return Buffer.from(String(at++));
+  };
+  const calls = new Calls({ screenshot }, quickClock());
+  await assert.rejects(calls.takeScreenshot(ID, { settledMs: 300, waitMs: 60_000 }, left.signal), {
+    kind: "Cancelled",
+  });
+  assert.equal(calls.busy, 0);
+});
+
+test("backends without screens refuse by name, and values that nobody has are refused", async () => {
+  const none = new Calls(undefined, quickClock());
+  for (const call of [
+    none.computerStatus(ID, NEVER),
+    none.powerComputer(ID, "on", NEVER),
+    none.takeScreenshot(ID, { settledMs: undefined, waitMs: 0 }, NEVER),
+    none.sendInput(ID, [], NEVER),
+    none.openChannel(ID, "display", noBytes(), NEVER).next(),
+  ]) {
+    await assert.rejects(call, { kind: "FailedPrecondition", message: /no screen/ });
+  }
+  const some = new Calls(showing("a"), quickClock());
+  await assert.rejects(some.powerComputer(ID, "explode" as "on", NEVER), { kind: "InvalidArgument" });
+  await assert.rejects(some.openChannel(ID, "radio" as "display", noBytes(), NEVER).next(), {
+    kind: "InvalidArgument",
+  });
+  const many = Array.from({ length: 257 }, (): InputAction => ({ type: "text", text: "" }));
+  await assert.rejects(some.sendInput(ID, many, NEVER), { kind: "InvalidArgument" });
+});
+
+test("a channel passes bytes on both ways, and what a person does counts as use", async () => {
+  const written: string[] = [];
+  const said = Promise.withResolvers<void>();
+  let disposed = 0;
+  const stream: ComputerStream = {
+    bytes: (async function* () {
+      yield Buffer.from("hello");
+      await said.promise;
+    })(),
+    async write(bytes) {
+      written.push(Buffer.from(bytes).toString());
+      said.resolve();
+    },
+    [Symbol.dispose]: () => void disposed++,
+  };
+  const calls = new Calls({ channel: async () => stream }, quickClock());
+  const incoming = (async function* () {
+    yield Buffer.from("key");
+  })();
+  const pieces: unknown[] = [];
+  for await (const piece of calls.openChannel(ID, "console", incoming, NEVER)) {
+    pieces.push(typeof piece === "string" ? piece : Buffer.from(piece).toString());
+  }
+  assert.deepEqual([pieces, written], [["open", "hello", "end"], ["key"]]);
+  assert.ok(calls.touched > 0 && disposed > 0);
+});
+
+async function* noBytes(): AsyncGenerator<Uint8Array> {}

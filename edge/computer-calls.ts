@@ -1,0 +1,152 @@
+import {
+  COMPUTER_CHANNELS,
+  type ComputerChannel,
+  type ComputerStatus,
+  type ComputerStream,
+  type Computers,
+  INPUT_LIMITS,
+  type InputAction,
+  type NodeComputers,
+  POWER_ACTIONS,
+  type PowerAction,
+  type Screenshot,
+  type ScreenshotOptions,
+} from "#core/computers.ts";
+import { SandboxError } from "#core/errors.ts";
+import type { SandboxId } from "#core/ids.ts";
+import type { PortPiece } from "#core/ports.ts";
+import { abortable } from "#edge/abort.ts";
+import type { CommandCall } from "#edge/command-calls.ts";
+
+/** Between two pictures of a screen that has to settle. */
+const LOOK_MS = 100;
+
+/** See `NodeComputers.computerStatus`. */
+function computerStatus(call: CommandCall): Promise<ComputerStatus> {
+  return abortable(computersOf(call).status(call.driver.spec.id), call.signal);
+}
+
+/** See `NodeComputers.powerComputer`. */
+async function powerComputer(call: CommandCall, action: PowerAction): Promise<void> {
+  if (!POWER_ACTIONS.includes(action)) refuse("action", `must be one of ${POWER_ACTIONS.join(", ")}`);
+  using _busy = call.driver.busy();
+  await abortable(computersOf(call).power(call.driver.spec.id, action), call.signal);
+}
+
+/** See `NodeComputers.takeScreenshot`. */
+async function takeScreenshot(call: CommandCall, options: ScreenshotOptions): Promise<Screenshot> {
+  const { settledMs, waitMs } = options;
+  const { clock, driver, signal } = call;
+  using _busy = driver.busy();
+  const take = () => abortable(computersOf(call).screenshot(driver.spec.id), signal);
+  let png = await take();
+  if (settledMs === undefined) return { png, settled: true };
+  const endsAtMs = clock.now() + waitMs;
+  for (let sinceMs = clock.now(); clock.now() - sinceMs < settledMs; ) {
+    if (clock.now() >= endsAtMs) return { png, settled: false };
+    await pause(call, LOOK_MS);
+    const next = await take();
+    if (!Buffer.from(png).equals(next)) sinceMs = clock.now();
+    png = next;
+  }
+  return { png, settled: true };
+}
+
+/** See `NodeComputers.sendInput`. */
+async function sendInput(call: CommandCall, actions: readonly InputAction[]): Promise<void> {
+  if (!Array.isArray(actions) || actions.length > INPUT_LIMITS.actions) {
+    refuse("actions", `must be at most ${INPUT_LIMITS.actions}`);
+  }
+  using _busy = call.driver.busy();
+  const signal = AbortSignal.any([call.signal, call.driver.leaving]);
+  await computersOf(call).input(call.driver.spec.id, actions, signal);
+}
+
+/** See `NodeComputers.openChannel`. */
+async function* openChannel(
+  call: CommandCall,
+  channel: ComputerChannel,
+  incoming: AsyncIterable<Uint8Array>,
+): AsyncGenerator<PortPiece, void, undefined> {
+  if (!COMPUTER_CHANNELS.includes(channel)) refuse("channel", `must be one of ${COMPUTER_CHANNELS.join(", ")}`);
+  const { driver, signal } = call;
+  using stream = await abortable(computersOf(call).channel(driver.spec.id, channel), signal);
+  const end = () => stream[Symbol.dispose]();
+  signal.addEventListener("abort", end, { once: true });
+  try {
+    yield "open";
+    void feed(call, stream, incoming);
+    for await (const bytes of stream.bytes) {
+      yield bytes;
+    }
+    signal.throwIfAborted();
+    yield "end";
+  } finally {
+    signal.removeEventListener("abort", end);
+  }
+}
+
+/** Never rejects: what goes wrong ends the stream. What a person does keeps the sandbox from being idle; what is only shown does not. */
+async function feed(call: CommandCall, stream: ComputerStream, incoming: AsyncIterable<Uint8Array>): Promise<void> {
+  try {
+    for await (const bytes of incoming) {
+      call.driver.touch();
+      await stream.write(bytes);
+    }
+  } catch {
+    stream[Symbol.dispose]();
+  }
+}
+
+function computersOf({ driver }: CommandCall): Computers {
+  const { backend } = driver.beside("use");
+  if (backend.computers !== undefined) return backend.computers;
+  throw new SandboxError(
+    "FailedPrecondition",
+    `sandboxes of the ${backend.kind} backend have no screen and no power button`,
+    {
+      hint: "create one of a vm-image: dsec image import --vm",
+    },
+  );
+}
+
+function pause({ clock, signal }: CommandCall, ms: number): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const timer = clock.after(ms, resolve);
+  return abortable(promise, signal).finally(() => timer[Symbol.dispose]());
+}
+
+function refuse(field: string, what: string): never {
+  throw new SandboxError("InvalidArgument", `${field} ${what}`, { details: { field } });
+}
+
+/** The calls of the node API about computers, for an edge. */
+export abstract class ComputerCalls implements NodeComputers {
+  /** The sandbox of a call. Throws `NotFound`. */
+  protected abstract calling(id: SandboxId, signal: AbortSignal): CommandCall;
+
+  async computerStatus(id: SandboxId, signal: AbortSignal): Promise<ComputerStatus> {
+    return computerStatus(this.calling(id, signal));
+  }
+
+  async powerComputer(id: SandboxId, action: PowerAction, signal: AbortSignal): Promise<void> {
+    await powerComputer(this.calling(id, signal), action);
+  }
+
+  async takeScreenshot(id: SandboxId, options: ScreenshotOptions, signal: AbortSignal): Promise<Screenshot> {
+    return takeScreenshot(this.calling(id, signal), options);
+  }
+
+  async sendInput(id: SandboxId, actions: readonly InputAction[], signal: AbortSignal): Promise<void> {
+    await sendInput(this.calling(id, signal), actions);
+  }
+
+  async *openChannel(
+    id: SandboxId,
+    channel: ComputerChannel,
+    incoming: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): AsyncGenerator<PortPiece, void, undefined> {
+    yield* openChannel(this.calling(id, signal), channel, incoming);
+  }
+}

@@ -1,0 +1,141 @@
+import { once } from "node:events";
+import { closeSync, fstatSync, openSync, readSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { SandboxError } from "#core/errors.ts";
+import {
+  COMPUTER_SOCKETS,
+  type Computer,
+  type ComputerMaker,
+  type ComputerSpec,
+  type InputEvent,
+} from "../computer.ts";
+import type { MachinePlace, MachineProcess } from "../vmm.ts";
+import { endProcess, findQemu, isAlive, reachMonitor } from "./process.ts";
+import { connectQmp, type Qmp } from "./qmp.ts";
+import { EMPTY_DIR, MONITOR_SOCKET, SCREEN_FILE, spawnComputer } from "./spawn.ts";
+
+/** Absolute places of a pointer go from 0 to this. */
+const LARGEST_PLACE = 0x7fff;
+const PNG_SIGNATURE = Buffer.from("89504e470d0a1a0a", "hex");
+/** A screen of 4,096 by 4,096 points that are all different. */
+const MOST_PICTURE_BYTES = 64 * 1024 * 1024;
+
+/** Computers by the QEMU of this host. `FailedPrecondition` when there is none. */
+export function openComputers(): ComputerMaker {
+  const program = findQemu();
+  return {
+    async start(spec: ComputerSpec, place: MachinePlace, signal: AbortSignal) {
+      signal.throwIfAborted();
+      const sockets = [MONITOR_SOCKET, ...Object.values(COMPUTER_SOCKETS)];
+      for (const name of sockets) rmSync(join(place.dir, name), { force: true });
+      const process = spawnComputer(program, spec, place);
+      try {
+        return new QemuComputer(await reachMonitor(place.dir, process, signal), place.dir, process);
+      } catch (error) {
+        await endProcess(process);
+        throw error;
+      }
+    },
+    async adopt({ dir }, process) {
+      if (!isAlive(process)) return undefined;
+      const qmp = await connectQmp(join(dir, MONITOR_SOCKET)).catch(() => undefined);
+      return qmp === undefined ? undefined : new QemuComputer(qmp, dir, process);
+    },
+  };
+}
+
+class QemuComputer implements Computer {
+  readonly process: MachineProcess;
+  readonly ended: Promise<void>;
+  readonly #qmp: Qmp;
+  readonly #dir: string;
+  /** Pictures go into one file: one at a time. */
+  #picture: Promise<unknown> = Promise.resolve();
+
+  constructor(qmp: Qmp, dir: string, process: MachineProcess) {
+    this.#qmp = qmp;
+    this.#dir = dir;
+    this.process = process;
+    this.ended = qmp.closed;
+  }
+
+  async isOn(): Promise<boolean> {
+    const status = await this.#qmp.order("query-status");
+    return typeof status === "object" && status !== null && "running" in status && status.running === true;
+  }
+
+  async switchOn(): Promise<void> {
+    if (!(await this.isOn())) await this.reset();
+  }
+
+  async switchOff(): Promise<void> {
+    await this.#qmp.order("stop");
+  }
+
+  async reset(): Promise<void> {
+    // The order is only noted when it is answered; what has shut down does not go on before it was carried out.
+    const done = once(this.#qmp.events, "RESET");
+    const ended = this.ended.then(() => {
+      throw new SandboxError("SandboxLost", "the computer has ended before its reset");
+    });
+    await this.#qmp.order("system_reset");
+    await Promise.race([done, ended]);
+    await this.#qmp.order("cont");
+  }
+
+  async pressPower(): Promise<void> {
+    await this.#qmp.order("system_powerdown");
+  }
+
+  screenshot(): Promise<Buffer> {
+    const taken = this.#picture.then(() => this.#takePicture());
+    this.#picture = taken.catch(() => undefined);
+    return taken;
+  }
+
+  async input(events: readonly InputEvent[]): Promise<void> {
+    await this.#qmp.order("input-send-event", { events: events.flatMap(inputWords) });
+  }
+
+  leave(): void {
+    this.#qmp.close();
+  }
+
+  async end(): Promise<void> {
+    await endProcess(this.process);
+    this.#qmp.close();
+  }
+
+  async #takePicture(): Promise<Buffer> {
+    await this.#qmp.order("screendump", { filename: `/${SCREEN_FILE}`, format: "png" });
+    return readPicture(join(this.#dir, EMPTY_DIR, SCREEN_FILE));
+  }
+}
+
+/** A guest may have taken QEMU over, and the file is its to write. */
+function readPicture(path: string): Buffer {
+  const fd = openSync(path, "r");
+  try {
+    const { size } = fstatSync(fd);
+    const png = Buffer.alloc(Math.min(size, MOST_PICTURE_BYTES));
+    const got = readSync(fd, png, 0, png.length, 0);
+    if (got === size && png.subarray(0, PNG_SIGNATURE.length).equals(PNG_SIGNATURE)) return png;
+    throw new SandboxError("Internal", "QEMU gives no picture of the screen");
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function inputWords(event: InputEvent): readonly object[] {
+  switch (event.type) {
+    case "key":
+      return [{ type: "key", data: { down: event.down, key: { type: "qcode", data: event.key } } }];
+    case "button":
+      return [{ type: "btn", data: { down: event.down, button: event.button } }];
+    case "place":
+      return (["x", "y"] as const).map((axis) => ({
+        type: "abs",
+        data: { axis, value: Math.round(event[axis] * LARGEST_PLACE) },
+      }));
+  }
+}
