@@ -7,11 +7,15 @@ import type { LayerDigest } from "#core/sandbox.ts";
 import type { TreeEntry } from "#core/tar/entry.ts";
 import { mount, unmount } from "#host/sys/mount.ts";
 import { collapseLayers } from "./collapse.ts";
+import type { Inode } from "./erofs/inode.ts";
 import { buildLayer } from "./layer.ts";
 import { DEFAULT_LIMITS } from "./limits.ts";
+import { mergeTrees } from "./merge.ts";
+import { readParts, readTree, writeTree } from "./retree.ts";
 import type { LayerStore } from "./store.ts";
 import { archive, importBytes, temporaryDirectory, temporaryStore } from "./test-support/fixtures.ts";
 import { fsck, mounted, snapshot } from "./test-support/inspect.ts";
+import { isOpaque, isWhiteout, markOpaque, OPAQUE_XATTR, whiteout } from "./whiteouts.ts";
 
 /** What one layer does with a path; a later one for the same path wins. */
 type Step =
@@ -96,32 +100,85 @@ async function shown(store: LayerStore, layers: readonly LayerDigest[]): Promise
   }
 }
 
+type Collapse = (store: LayerStore, layers: readonly LayerDigest[]) => Promise<readonly LayerDigest[]>;
+
+/** Whether what `collapse` makes of some layers shows the same as those, between any others. */
+function showsTheSame(collapse: Collapse): fc.IAsyncPropertyWithHooks<[[Step[], Step[][], Step[]]]> {
+  const stacks = fc.tuple(layer, fc.array(layer, { minLength: 2, maxLength: 4 }), layer);
+  return fc.asyncProperty(stacks, async ([below, parts, above]) => {
+    using made = await temporaryStore();
+    const bottom = await layerOf(made.store, below);
+    const middle: LayerDigest[] = [];
+    for (const steps of parts) middle.push(await layerOf(made.store, steps));
+    const top = await layerOf(made.store, above);
+    const unlike = new Set([bottom, ...middle, top]);
+    // An overlay refuses one directory twice.
+    fc.pre(unlike.size === parts.length + 2);
+    const [merged = assert.fail("no layer"), ...more] = await collapse(made.store, middle);
+    assert.deepEqual(more, []);
+    fc.pre(!unlike.has(merged));
+    await made.store.verify(merged);
+    await fsck(made.store, merged);
+    assert.deepEqual(await shown(made.store, [bottom, merged, top]), await shown(made.store, [bottom, ...middle, top]));
+  });
+}
+
+/** What can be got wrong with one merged inode, in a directory of that name. */
+type Mistake = (directory: Inode, name: string, inode: Inode) => void;
+
+const MISTAKES: Readonly<Record<string, Mistake>> = {
+  "lose deletions": (directory, name, inode) => {
+    if (isWhiteout(inode) && directory.content.type === "directory") directory.content.children.delete(name);
+  },
+  "show again what an opaque directory hid": (_, __, inode) => {
+    const xattrs = new Map([...(inode.attributes.xattrs ?? [])].filter(([key]) => key !== OPAQUE_XATTR));
+    if (isOpaque(inode)) inode.attributes = { ...inode.attributes, xattrs };
+  },
+  "hide what lies below every directory": (_, __, inode) => {
+    if (inode.content.type === "directory") markOpaque(inode);
+  },
+  "delete what they should have": (directory, name, inode) => {
+    if (inode.content.type === "symlink" && directory.content.type === "directory") {
+      directory.content.children.set(name, whiteout());
+    }
+  },
+};
+
+/** As `collapseLayers` merges, with one mistake, made everywhere. */
+async function mergedWrongly(store: LayerStore, layers: readonly LayerDigest[], breakIt: Mistake) {
+  const parts = await readParts(store, layers);
+  const blobs = [
+    ...new Map(parts.flatMap(({ manifest }) => manifest.blobs).map((blob) => [blob.digest, blob])).values(),
+  ];
+  const trees: Inode[] = [];
+  for (const part of parts) trees.push(await readTree(store, part, blobs));
+  const root = trees.reduce((lower, upper) => mergeTrees(lower, upper));
+  const waiting = [root];
+  for (const directory of waiting) {
+    if (directory.content.type !== "directory") continue;
+    for (const [name, inode] of [...directory.content.children]) {
+      breakIt(directory, name, inode);
+      if (inode.content.type === "directory") waiting.push(inode);
+    }
+  }
+  return [await writeTree(store, root, blobs)];
+}
+
 describe("collapsed layers", () => {
   test("show what their parts show, over and under other layers: any trees, whiteouts, opaque directories, hard links", async () => {
-    const stacks = fc.tuple(layer, fc.array(layer, { minLength: 2, maxLength: 4 }), layer);
     await fc.assert(
-      fc.asyncProperty(stacks, async ([below, parts, above]) => {
-        using made = await temporaryStore();
-        const bottom = await layerOf(made.store, below);
-        const middle: LayerDigest[] = [];
-        for (const steps of parts) middle.push(await layerOf(made.store, steps));
-        const top = await layerOf(made.store, above);
-        const unlike = new Set([bottom, ...middle, top]);
-        // An overlay refuses one directory twice.
-        fc.pre(unlike.size === parts.length + 2);
-        const [merged = assert.fail("no layer"), ...more] = await collapseLayers(made.store, middle, ANY_SIZE);
-        assert.deepEqual(more, []);
-        fc.pre(!unlike.has(merged));
-        await made.store.verify(merged);
-        await fsck(made.store, merged);
-        assert.deepEqual(
-          await shown(made.store, [bottom, merged, top]),
-          await shown(made.store, [bottom, ...middle, top]),
-        );
-      }),
+      showsTheSame((store, layers) => collapseLayers(store, layers, ANY_SIZE)),
       { numRuns: 30 },
     );
   });
+
+  for (const [what, breakIt] of Object.entries(MISTAKES)) {
+    test(`that ${what} are found out by the test above`, async () => {
+      const broken = (store: LayerStore, layers: readonly LayerDigest[]) => mergedWrongly(store, layers, breakIt);
+      const { errorInstance } = await fc.check(showsTheSame(broken), { numRuns: 300, seed: 1, endOnFailure: true });
+      assert.ok(errorInstance instanceof assert.AssertionError, String(errorInstance));
+    });
+  }
 
   test("copy nothing, keep out blobs that nothing needs any more, and are made the same again", async () => {
     using made = await temporaryStore();
