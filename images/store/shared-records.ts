@@ -1,5 +1,5 @@
 import { SandboxError } from "#core/errors.ts";
-import { ARTIFACT_KINDS, type ImageConfig } from "#core/sandbox.ts";
+import { ARTIFACT_KINDS, type ImageConfig, type ImageNotes } from "#core/sandbox.ts";
 import { type ArtifactRecord, artifactDigest } from "../catalogue.ts";
 import { isLayerDigest, jsonObject } from "../digest.ts";
 import type { FoundBy } from "../reference.ts";
@@ -80,11 +80,11 @@ function parseArtifact(text: string, key: string, digest: string) {
   if (!isSound || kind === undefined || !isDigests(layers) || !isDigests(parents) || !isConfig(config)) {
     throw damagedObject(key, "it does not describe an artifact");
   }
-  const { env, user, workdir } = config;
+  const { env, user, workdir, image } = config;
   const artifact = {
     kind,
     layers,
-    config: { env, user, workdir },
+    config: { env, user, workdir, ...(image && { image: notesOf(image) }) },
     sizeBytes,
     createdAtMs,
     provenance,
@@ -129,5 +129,21 @@ function isTexts(value: unknown): value is Readonly<Record<string, string>> {
 function isConfig(value: unknown): value is ImageConfig {
   if (typeof value !== "object" || value === null) return false;
   const isOptional = (name: "user" | "workdir") => !(name in value) || typeof Reflect.get(value, name) === "string";
-  return "env" in value && isTexts(value.env) && isOptional("user") && isOptional("workdir");
+  const isSound = "env" in value && isTexts(value.env) && isOptional("user") && isOptional("workdir");
+  return isSound && (!("image" in value) || isNotes(value.image));
+}
+
+function isNotes(value: unknown): value is ImageNotes {
+  if (typeof value !== "object" || value === null) return false;
+  const isWords = (name: "command" | "entrypoint") => !(name in value) || isList(Reflect.get(value, name));
+  return (!("labels" in value) || isTexts(value.labels)) && isWords("command") && isWords("entrypoint");
+}
+
+function isList(value: unknown): value is readonly string[] {
+  return Array.isArray(value) && value.every((word) => typeof word === "string");
+}
+
+/** Without what this version does not know: the digest tells when that matters. */
+function notesOf({ labels, command, entrypoint }: ImageNotes): ImageNotes {
+  return { ...(labels && { labels }), ...(command && { command }), ...(entrypoint && { entrypoint }) };
 }
