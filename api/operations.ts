@@ -81,6 +81,20 @@ export const OPERATIONS = {
     body: SandboxPatch,
     reply: SandboxView,
   },
+  pauseSandbox: {
+    ...BASE,
+    method: "POST",
+    path: `${SANDBOX}/pause`,
+    summary: "Save it as it is, processes and all, and give its compute back; whatever is asked of it resumes it.",
+    reply: SandboxView,
+  },
+  resumeSandbox: {
+    ...BASE,
+    method: "POST",
+    path: `${SANDBOX}/resume`,
+    summary: "Let it go on where it was; answers when it is ready.",
+    reply: SandboxView,
+  },
   removeSandbox: {
     ...BASE,
     method: "DELETE",

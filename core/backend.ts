@@ -30,7 +30,7 @@ export interface Backend extends AsyncDisposable {
   create(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle>;
   /** The agent of a live sandbox. Rejects with `SandboxLost` when it is dead. */
   connect(handle: Handle, signal: AbortSignal): Promise<GuestLink>;
-  /** Reattaches after an edge restart; `undefined` when the sandbox did not survive. */
+  /** Reattaches after an edge restart, to a paused one as well; `undefined` when the sandbox did not survive. */
   recover(handle: Handle): Promise<Handle | undefined>;
   /** Ends every process of the sandbox and frees its compute; its files stay. Safe in every state, and safe twice. */
   kill(id: SandboxId): Promise<void>;
@@ -40,10 +40,26 @@ export interface Backend extends AsyncDisposable {
   readonly packing?: Packing;
   /** Absent: its sandboxes have no screen, keyboard and power of their own. */
   readonly computers?: Computers;
+  /** Absent: the backend cannot, and callers are refused by name. */
+  readonly pausing?: Pausing;
   /** Zeros for a sandbox that is gone. */
   usage(handle: Handle): Promise<Usage>;
   /** What really exists on the node, by resource class: ids found, of live and dead sandboxes alike. */
   inventory(): Promise<Inventory>;
+}
+
+/** What a backend may be able to do with sandboxes that nobody needs for a while. */
+export interface Pausing {
+  /**
+   * Saves the sandbox as it is at this moment, processes and all, and gives back its compute. Gives the handle of what is saved. When it
+   * rejects, the sandbox goes on, unless with `SandboxLost`.
+   */
+  pause(handle: Handle, spec: SandboxSpec, signal: AbortSignal): Promise<Handle>;
+  /**
+   * Lets a paused sandbox go on where it was; its agent answers when this resolves. One whose pause or resume was interrupted, by an end of the edge,
+   * goes on too. When it rejects, the sandbox stays saved, unless with `SandboxLost`, and `FailedPrecondition` says why it cannot go on here.
+   */
+  resume(handle: Handle, spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle>;
 }
 
 /** Where the edge puts a sandbox: what must be unique on the node. */
@@ -75,6 +91,6 @@ export const RESOURCE_CLASSES = [
 ] as const;
 export type ResourceClass = (typeof RESOURCE_CLASSES)[number];
 /** The classes of which a sandbox in a settled state has one each. */
-export type Footprint = Readonly<Record<"ready" | "failed", ReadonlySet<ResourceClass>>>;
+export type Footprint = Readonly<Record<"ready" | "paused" | "failed", ReadonlySet<ResourceClass>>>;
 /** Ids of sandboxes by the class of resource that carries them. */
 export type Inventory = Readonly<Record<ResourceClass, ReadonlySet<string>>>;

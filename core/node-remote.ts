@@ -109,6 +109,14 @@ export class RemoteNode implements Node, Disposable {
     return this.#call("extend", [id, lifetime], signal);
   }
 
+  pause(id: SandboxId, signal: AbortSignal): Promise<SandboxInfo> {
+    return this.#call("pause", [id], signal);
+  }
+
+  resume(id: SandboxId, signal: AbortSignal): Promise<SandboxInfo> {
+    return this.#call("resume", [id], signal);
+  }
+
   destroy(id: SandboxId, signal: AbortSignal): Promise<void> {
     return this.#call("destroy", [id], signal);
   }

@@ -19,6 +19,8 @@ export const NODE_METHODS = {
   inspect: "call",
   list: "call",
   extend: "call",
+  pause: "call",
+  resume: "call",
   destroy: "call",
   usage: "download",
   startCommand: "call",

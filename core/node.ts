@@ -38,6 +38,12 @@ export interface Node extends NodeFiles, NodePorts, NodeComputers {
   list(filter: SandboxFilter, signal: AbortSignal): Promise<readonly SandboxInfo[]>;
   /** Moves the time limits of a live sandbox. */
   extend(id: SandboxId, lifetime: Lifetime, signal: AbortSignal): Promise<SandboxInfo>;
+  /**
+   * Saves the sandbox as it is at this moment and gives its compute back; success when it is paused already. Whatever is asked of what is in it resumes it
+   * first. Rejects with `FailedPrecondition` where its backend cannot, and with `NodeFull` resumes that find no room.
+   */
+  pause(id: SandboxId, signal: AbortSignal): Promise<SandboxInfo>;
+  resume(id: SandboxId, signal: AbortSignal): Promise<SandboxInfo>;
   /** Resolves when nothing of it is left. Succeeds in every state, for unknown ids too. */
   destroy(id: SandboxId, signal: AbortSignal): Promise<void>;
   /** What a ready sandbox uses: once, or again and again until it is removed. */

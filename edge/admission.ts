@@ -46,9 +46,7 @@ export class Admission {
   /** Promises the resources and a slot. Throws `NodeFull`, naming what is short, and then has promised nothing. */
   admit(wanted: Resources): { readonly slot: number } {
     this.#require("sandboxes", 1, "sandboxes");
-    this.#require("memoryMiB", wanted.memoryMiB, "MiB of memory");
-    this.#require("cpus", wanted.cpus, "cpus");
-    this.#requireReserve();
+    this.#requireCompute(wanted);
     this.#add(wanted, 1, 1);
     return { slot: this.#next.shift() ?? this.#drawSlot() };
   }
@@ -67,7 +65,13 @@ export class Admission {
     this.#add(wanted ?? { cpus: 0, memoryMiB: 0 }, 1, 1);
   }
 
-  /** Gives back the compute of a sandbox that failed; its files, its slot and its place in the count stay. */
+  /** Promises compute to a sandbox that has a slot and gave its own back. Throws `NodeFull` as `admit` does. */
+  admitCompute(wanted: Resources): void {
+    this.#requireCompute(wanted);
+    this.#add(wanted, 1, 0);
+  }
+
+  /** Gives back the compute of a sandbox that failed or is paused; its files, its slot and its place in the count stay. */
   releaseCompute(wanted: Resources): void {
     this.#add(wanted, -1, 0);
   }
@@ -76,6 +80,12 @@ export class Admission {
   release(wanted: Resources | undefined, slot: number): void {
     this.#free.add(slot);
     this.#add(wanted ?? { cpus: 0, memoryMiB: 0 }, -1, -1);
+  }
+
+  #requireCompute(wanted: Resources): void {
+    this.#require("memoryMiB", wanted.memoryMiB, "MiB of memory");
+    this.#require("cpus", wanted.cpus, "cpus");
+    this.#requireReserve();
   }
 
   #require(what: keyof NodeAmounts, amount: number, unit: string): void {

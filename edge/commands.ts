@@ -168,31 +168,20 @@ export class Commands {
     };
   }
 
-  /** After a restart of the edge: takes over what the agent still runs and records what ended meanwhile. */
-  recover(link: GuestLink, reports: readonly TaskReport[]): void {
-    this.#restoreNumbers(reports);
+  /** After a restart of the edge: takes up what the journal has; `reattach` tells then how it is. */
+  recover(): void {
+    this.#restoreNumbers();
     for (const row of this.#host.rows.open()) {
       const command = this.#adopt(row, this.#reopen(row));
       // An earlier process may have fed it.
       command.stdinTaken = undefined;
       if (row.status !== undefined) command.restore(row.status);
-      this.#reunite(command, link, reports);
-    }
-    this.#forgetStrangers(link, reports);
-  }
-
-  /** After a restart of the edge, for a sandbox that did not survive it. */
-  recoverLost(cause: ExitCause): void {
-    this.#restoreNumbers([]);
-    for (const row of this.#host.rows.open()) {
-      const command = this.#adopt(row, this.#reopen(row));
-      if (row.status !== undefined) command.restore(row.status);
-      command.lose(cause);
     }
   }
 
-  /** On a new link to the same agent. */
+  /** On a new link to the same agent: takes over what it still runs and records what ended meanwhile. */
   reattach(link: GuestLink, reports: readonly TaskReport[]): void {
+    this.#lastNumber = reports.reduce((most, { number }) => Math.max(most, number), this.#lastNumber);
     for (const command of [...this.#live.values()]) this.#reunite(command, link, reports);
     this.#forgetStrangers(link, reports);
   }
@@ -216,14 +205,11 @@ export class Commands {
     }
   }
 
-  #restoreNumbers(reports: readonly TaskReport[]): void {
+  #restoreNumbers(): void {
     const counted = this.#host.rows.count();
     this.#kept.restore(counted);
     this.#budget.adopt(counted.keptBytes);
-    this.#lastNumber = reports.reduce(
-      (most, report) => Math.max(most, report.number),
-      Math.max(counted.highest, this.#lastNumber),
-    );
+    this.#lastNumber = Math.max(counted.highest, this.#lastNumber);
   }
 
   /** Looks and answers at once: two starts with one key must not both find nothing. */

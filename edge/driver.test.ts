@@ -10,10 +10,24 @@ import { never, Rig, run, until } from "./test-support/rig.ts";
 const IDS = [1, 2, 3].map(() => newSandboxId(parseEdgeId("fake")));
 const target = fc.constantFrom(...IDS);
 
+const MOMENTS: readonly FakeMoment[] = [
+  "check",
+  "create",
+  "created",
+  "connect",
+  "kill",
+  "destroy",
+  "usage",
+  "pause",
+  "resume",
+];
+
 const step = fc.oneof(
   { weight: 4, arbitrary: fc.record({ kind: fc.constant("create" as const), id: target }) },
   { weight: 3, arbitrary: fc.record({ kind: fc.constant("destroy" as const), id: target }) },
   { weight: 4, arbitrary: fc.record({ kind: fc.constant("run" as const), id: target }) },
+  { weight: 3, arbitrary: fc.record({ kind: fc.constant("pause" as const), id: target }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant("resume" as const), id: target }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant("die" as const), id: target }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant("break" as const), id: target }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant("crash" as const) }) },
@@ -21,7 +35,7 @@ const step = fc.oneof(
     weight: 2,
     arbitrary: fc.record({
       kind: fc.constant("sabotage" as const),
-      moment: fc.constantFrom<FakeMoment>("check", "create", "created", "connect", "kill", "destroy", "usage"),
+      moment: fc.constantFrom<FakeMoment>(...MOMENTS),
     }),
   },
   { weight: 4, arbitrary: fc.record({ kind: fc.constant("wait" as const) }) },
@@ -57,6 +71,8 @@ test("random verbs, deaths, failures and crashes end in a state that agrees with
         if (one.kind === "create") tolerate(rig.edge.create(aFakeSpec({ id: one.id }), never));
         if (one.kind === "destroy") tolerate(rig.edge.destroy(one.id, never));
         if (one.kind === "run") tolerate(runAndCheck(rig, one.id));
+        if (one.kind === "pause") tolerate(rig.edge.pause(one.id, never));
+        if (one.kind === "resume") tolerate(rig.edge.resume(one.id, never));
         if (one.kind === "die") rig.host.sandboxes.get(one.id)?.die();
         if (one.kind === "break") rig.host.sandboxes.get(one.id)?.breakLinks();
         if (one.kind === "sabotage") sabotage.set(one.moment, 1);
@@ -107,6 +123,8 @@ async function settle(rig: Rig): Promise<void> {
   for (const id of IDS) {
     await until(async () => {
       const info = (await rig.edge.list({}, never)).find(({ spec }) => spec.id === id);
+      // That one has died meanwhile shows when it is to go on.
+      if (info?.state === "paused") await rig.edge.resume(id, never).catch(() => undefined);
       if (info?.state === "destroying") await rig.edge.destroy(id, never).catch(() => undefined);
       return (
         info === undefined ||

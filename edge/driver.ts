@@ -5,21 +5,24 @@ import type { Clock } from "#core/clock.ts";
 import { asSandboxError, SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
-import { admit, assertChange, type SandboxState, type Verb } from "#core/lifecycle.ts";
-import { timeoutError } from "#core/rpc/deadline.ts";
+import { admit, type SandboxState, type Verb } from "#core/lifecycle.ts";
 import type { Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
 import { abortable } from "#edge/abort.ts";
 import type { Admission } from "#edge/admission.ts";
+import { AgentConnection } from "#edge/agent-connection.ts";
 import { CommandRows } from "#edge/command-rows.ts";
 import { Commands } from "#edge/commands.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
+import { within } from "#edge/deadline.ts";
 import type { Journal } from "#edge/journal.ts";
 import { LifetimeWatch } from "#edge/lifetime.ts";
 import { type KilledCommand, OomKills } from "#edge/oom-kills.ts";
+import { type PauseHost, Pauses } from "#edge/pause.ts";
 import { OperationQueue } from "#edge/queue.ts";
-import { type Reached, reachAgent } from "#edge/reach.ts";
+import { SandboxRecord } from "#edge/sandbox-record.ts";
 import type { SandboxRow, SandboxRows } from "#edge/sandbox-rows.ts";
 import type { Timers } from "#edge/timers.ts";
+import { UseCount } from "#edge/use-count.ts";
 
 /** After a failed removal, until the next attempt. */
 const REMOVE_AGAIN_MS = 5_000;
@@ -50,25 +53,23 @@ export class SandboxDriver {
   readonly #created = Promise.withResolvers<void>();
   /** Aborts the bring-up and every wait for the agent once the sandbox is on its way out. */
   readonly #leaving = new AbortController();
-  #row: SandboxRow;
-  #link: GuestLink | undefined;
-  /** Settles when the agent is reached again, while it is being. */
-  #reaching: PromiseWithResolvers<GuestLink> | undefined;
-  #bootId: string | undefined;
+  readonly #connection: AgentConnection;
+  readonly #pauses: Pauses;
+  readonly #record: SandboxRecord;
+  /** One attempt for all who wait for it. */
+  #resuming: Promise<void> | undefined;
+  readonly #users = new UseCount(() => this.touch());
   #creators = 0;
-  #users = 0;
   #oomKills = new OomKills();
-  #computeHeld: boolean;
   #closed = false;
 
   constructor(parts: DriverParts, backend: Backend, row: SandboxRow) {
     this.#parts = parts;
     this.#backend = backend;
-    this.#row = row;
-    this.#computeHeld = row.state !== "failed";
+    this.#record = new SandboxRecord(parts, row);
     this.#lifetime = new LifetimeWatch(parts.timers, row.spec.id, {
       now: () => parts.clock.now(),
-      facts: () => ({ ...this.#row, idleSinceMs: this.#users > 0 ? undefined : this.#row.lastActivityAtMs }),
+      facts: () => ({ ...this.#record.row, idleSinceMs: this.#idleSinceMs }),
       expire: (reason) => this.#removeSoon(reason),
     });
     this.commands = new Commands({
@@ -78,44 +79,43 @@ export class SandboxDriver {
       outputCapBytes: parts.config.outputCapBytes,
       outputBudgetBytes: parts.config.outputBudgetBytes,
       now: () => parts.clock.now(),
-      link: () => this.#link,
+      link: () => this.#connection.link,
       tookOomKill: (killed) => this.#tookOomKill(killed),
       busy: () => this.busy(),
       warn: (facts, message) => parts.log.warn({ sandbox: row.spec.id, ...facts }, message),
     });
+    this.#connection = new AgentConnection({
+      backend,
+      clock: parts.clock,
+      delaysMs: parts.config.reconnectDelaysMs,
+      signal: this.#leaving.signal,
+      take: ({ link, reports }) => this.commands.reattach(link, reports),
+      broken: () => this.#agentLost(),
+    });
+    this.#pauses = new Pauses(this.#pauseHost);
     // Whether anybody waits for these is not this object's concern.
     this.#created.promise.catch(() => undefined);
   }
 
   get spec(): SandboxSpec {
-    return this.#row.spec;
+    return this.#record.row.spec;
   }
 
   get slot(): number {
-    return this.#row.slot;
+    return this.#record.row.slot;
   }
 
   get state(): SandboxState {
-    return this.#row.state;
+    return this.#record.row.state;
   }
 
   /** Undefined when its compute was given back. */
   get held(): SandboxSpec["resources"] | undefined {
-    return this.#computeHeld ? this.spec.resources : undefined;
+    return this.#record.held;
   }
 
   get info(): SandboxInfo {
-    const row = this.#row;
-    return {
-      spec: { ...row.spec, lifetime: row.lifetime },
-      state: row.state,
-      generation: row.generation,
-      createdAtMs: row.createdAtMs,
-      readyAtMs: row.readyAtMs,
-      lastActivityAtMs: this.#users > 0 ? this.#parts.clock.now() : row.lastActivityAtMs,
-      reason: row.reason,
-      runningCommands: this.commands.running,
-    };
+    return this.#record.info({ inUse: this.#users.any, runningCommands: this.commands.running });
   }
 
   /** Begins the bring-up. Its outcome is what `ready` tells. `copied`: settles when what it begins with is copied. */
@@ -138,7 +138,7 @@ export class SandboxDriver {
   /** Resolves when nothing is left, in whatever state it was. `kind` is what those hear who wait for it to be ready. */
   async destroy(reason: string, kind: "Cancelled" | "Unavailable" = "Cancelled"): Promise<void> {
     if (admit("destroy", this.state)) {
-      this.#change("destroying", reason);
+      this.#record.change("destroying", { reason: reason });
       this.#leaving.abort(new SandboxError(kind, `the sandbox was destroyed: ${reason}`));
     }
     await this.#queue.run("verb", () => this.#tearDown());
@@ -146,38 +146,56 @@ export class SandboxDriver {
 
   /** Moves the time limits; they are in force and recorded when it returns. */
   extend(lifetime: Lifetime): void {
-    admit("extend", this.state, this.#row.reason);
-    this.#row = { ...this.#row, lifetime, lastActivityAtMs: this.#parts.clock.now() };
-    this.#parts.rows.update(this.#row);
+    admit("extend", this.state, this.#record.row.reason);
+    this.#record.extend(lifetime);
     this.#lifetime.look();
   }
 
-  /** The agent, for one operation; waits while it is being reached again. Throws `FailedPrecondition` unless ready. */
+  /** Resolves when it is saved and its compute given back. Rejects by name where its backend cannot, and then it goes on. */
+  async pause(signal: AbortSignal): Promise<SandboxInfo> {
+    admit("pause", this.state, this.#record.row.reason);
+    void this.#pauses.pausing;
+    const paused = this.#queue.run("verb", () => this.#pauses.pause());
+    await abortable(paused, signal);
+    return this.info;
+  }
+
+  /** Resolves when it runs again. Rejects with `NodeFull`, or with why it cannot, and then it stays as it is. */
+  async resume(signal: AbortSignal): Promise<SandboxInfo> {
+    if (admit("resume", this.state, this.#record.row.reason)) {
+      this.#resuming ??= this.#queue
+        .run("verb", () => this.#pauses.resume())
+        .finally(() => {
+          this.#resuming = undefined;
+        });
+      await abortable(this.#resuming, signal);
+    }
+    return this.info;
+  }
+
+  /** Resumes it if it is paused. Throws `FailedPrecondition` unless its state takes the verb. */
+  async awake(verb: Verb, signal: AbortSignal): Promise<void> {
+    for (; ; await this.resume(signal)) {
+      admit(verb, this.state, this.#record.row.reason);
+      if (this.state === "ready" || this.state === "failed") return;
+    }
+  }
+
+  /** The agent, for one operation; waits while it is being reached again, or resumed. Throws `FailedPrecondition` unless its state takes the verb. */
   async agent(verb: Verb, signal: AbortSignal): Promise<GuestLink> {
-    admit(verb, this.state, this.#row.reason);
-    if (this.#link !== undefined) return this.#link;
-    if (this.#reaching === undefined) throw new Error("a ready sandbox has a link or is getting one");
-    return abortable(this.#reaching.promise, signal);
+    await this.awake(verb, signal);
+    return this.#connection.wait(signal);
   }
 
   /** Keeps the sandbox from being idle until disposed. */
   busy(): Disposable {
-    this.#users += 1;
-    let done = false;
-    return {
-      [Symbol.dispose]: () => {
-        if (done) return;
-        done = true;
-        this.#users -= 1;
-        this.touch();
-      },
-    };
+    return this.#users.enter();
   }
 
   /** For calls that go past the agent; `leaving` aborts when it is on its way out. Throws `FailedPrecondition` as `agent` does. */
   beside(verb: Verb): { readonly backend: Backend; readonly handle: Handle | undefined } {
-    admit(verb, this.state, this.#row.reason);
-    return { backend: this.#backend, handle: this.#row.handle };
+    admit(verb, this.state, this.#record.row.reason);
+    return { backend: this.#backend, handle: this.#record.row.handle };
   }
 
   /** Aborts when the sandbox is on its way out, `Cancelled` when somebody wants that. */
@@ -187,13 +205,15 @@ export class SandboxDriver {
 
   /** The sandbox is in use at this moment. */
   touch(): void {
-    this.#row = { ...this.#row, lastActivityAtMs: this.#parts.clock.now() };
+    this.#record.touch();
   }
 
   /** Takes up the sandbox where an earlier edge left it. Resolves when it is ready, failed or gone. */
   async recover(): Promise<void> {
-    if (this.state === "ready") await this.#queue.run("event", () => this.#recoverReady());
-    else if (this.state === "failed") this.commands.recoverLost("agent-lost");
+    const { state } = this;
+    if (state === "failed" || isLive(state)) this.commands.recover();
+    if (state === "failed") this.commands.lose("agent-lost");
+    else if (isLive(state)) await this.#queue.run("event", () => this.#recoverLive());
     else if (this.state === "creating") await this.destroy("its creation was interrupted").catch(() => undefined);
     else await this.#queue.run("verb", () => this.#tearDown()).catch(() => undefined);
     this.#created.resolve();
@@ -207,145 +227,119 @@ export class SandboxDriver {
     this.#parts.timers.clear(this.#againKey);
     this.#leaving.abort(new SandboxError("Unavailable", "the node is closing"));
     this.commands.close();
-    this.#link?.close();
-    this.#reaching?.reject(new SandboxError("Unavailable", "the node is closing"));
+    this.#connection.drop();
+    this.#connection.refuse(new SandboxError("Unavailable", "the node is closing"));
     await this.#queue.run("verb", () => Promise.resolve());
   }
 
   async #bringUp(copied?: Promise<unknown>): Promise<void> {
     try {
       const handle = await this.#make(copied);
-      this.#row = { ...this.#row, handle, readyAtMs: this.#parts.clock.now() };
-      this.#change("ready");
-      this.touch();
-      if (this.#link === undefined) this.#agentLost();
+      this.#record.change("ready", { handle, readyAtMs: this.#parts.clock.now() });
+      this.#isReady();
       this.#created.resolve();
-      this.#lifetime.look();
     } catch (error) {
       const typed = asSandboxError(error);
       if (this.#closed) {
         this.#created.reject(typed);
         return;
       }
-      if (this.state === "creating") this.#change("destroying", `its creation failed: ${typed.message}`);
+      if (this.state === "creating")
+        this.#record.change("destroying", { reason: `its creation failed: ${typed.message}` });
       await this.#tearDown().catch(() => undefined);
       this.#created.reject(typed);
     }
   }
 
   /** Everything between the intent and the answer of the agent, within the time for creating. */
-  async #make(copied?: Promise<unknown>): Promise<Handle> {
-    const { clock, config, rows } = this.#parts;
-    const deadline = new AbortController();
-    const leave = () => deadline.abort(this.#leaving.signal.reason);
-    this.#leaving.signal.addEventListener("abort", leave, { once: true });
-    using _timer = clock.after(config.createTimeoutMs, () => deadline.abort(timeoutError()));
-    try {
-      this.#leaving.signal.throwIfAborted();
+  #make(copied?: Promise<unknown>): Promise<Handle> {
+    return this.#within(async (signal) => {
       await this.#backend.check(this.spec);
-      rows.insert(this.#row);
+      this.#record.insert();
       // Not given up while that is under way: what is copied after a removal nobody would remove.
       await copied;
       const place = { slot: this.slot, copied: copied !== undefined };
-      const handle = await this.#backend.create(this.spec, place, deadline.signal);
-      deadline.signal.throwIfAborted();
-      this.#use(await this.#backend.connect(handle, deadline.signal));
-      deadline.signal.throwIfAborted();
+      const handle = await this.#backend.create(this.spec, place, signal);
+      signal.throwIfAborted();
+      this.#connection.use(await this.#backend.connect(handle, signal));
+      signal.throwIfAborted();
       return handle;
-    } finally {
-      this.#leaving.signal.removeEventListener("abort", leave);
-    }
-  }
-
-  #use(link: GuestLink): void {
-    this.#link = link;
-    this.#bootId = link.hello.bootId;
-    void link.closed.then(() => {
-      if (this.#link === link) this.#agentLost();
     });
   }
 
+  #within<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const { clock, config } = this.#parts;
+    return within({ clock, limitMs: config.createTimeoutMs, leaving: this.#leaving.signal }, work);
+  }
+
+  /** It runs, and calls may come. */
+  #isReady(): void {
+    this.touch();
+    if (this.#connection.link === undefined) this.#agentLost();
+    this.#lifetime.look();
+  }
+
   #agentLost(): void {
-    this.#link = undefined;
     if (this.state !== "ready" || this.#closed) return;
-    const reaching = Promise.withResolvers<GuestLink>();
-    reaching.promise.catch(() => undefined);
-    this.#reaching = reaching;
+    this.#connection.awaitNext();
     void this.#queue.run("event", () => this.#reachAgain());
   }
 
   async #reachAgain(): Promise<void> {
-    const { handle } = this.#row;
+    const { handle } = this.#record.row;
     if (this.state !== "ready" || handle === undefined || this.#closed) return;
     try {
-      await this.#reach(handle, (reached) => this.commands.reattach(reached.link, reached.reports));
+      await this.#connection.reach(handle);
     } catch (error) {
       await this.#fail(error);
     }
   }
 
-  async #recoverReady(): Promise<void> {
+  async #recoverLive(): Promise<void> {
     try {
-      const before = this.#row.handle;
+      this.#oomKills = new OomKills(this.commands.countCause("out-of-memory"));
+      if (this.state === "pausing") this.#record.change("resuming");
+      if (this.state === "resuming") return await this.#pauses.finish();
+      const before = this.#record.row.handle;
       const handle = before === undefined ? undefined : await this.#backend.recover(before);
       if (handle === undefined) throw new SandboxError("SandboxLost", "it did not survive while its node was away");
-      this.#row = { ...this.#row, handle };
-      this.#oomKills = new OomKills(this.commands.countCause("out-of-memory"));
-      await this.#reach(handle, (reached) => this.commands.recover(reached.link, reached.reports));
+      if (this.state === "paused") return;
+      await this.#connection.reach(handle);
       this.touch();
     } catch (error) {
-      if (this.#closed) return;
-      this.commands.recoverLost("agent-lost");
       await this.#fail(error);
     }
-  }
-
-  async #reach(handle: Handle, take: (reached: Reached) => void): Promise<void> {
-    const { clock, config } = this.#parts;
-    const options = { clock, delaysMs: config.reconnectDelaysMs, signal: this.#leaving.signal };
-    const reached = await reachAgent(this.#backend, handle, options);
-    if (this.#bootId !== undefined && reached.link.hello.bootId !== this.#bootId) {
-      reached.link.close();
-      throw new SandboxError("SandboxLost", "the agent of the sandbox was started anew");
-    }
-    this.#use(reached.link);
-    take(reached);
-    this.#reaching?.resolve(reached.link);
-    this.#reaching = undefined;
   }
 
   /** The sandbox is dead: gives its compute back, keeps its files. */
   async #fail(error: unknown): Promise<void> {
     // A removal that began meanwhile ends everything by itself.
-    if (this.#closed || this.state !== "ready") return;
+    if (this.#closed || !isLive(this.state)) return;
     const typed = asSandboxError(error);
     const { log } = this.#parts;
     log.warn({ sandbox: this.spec.id, err: error }, "a sandbox was lost");
-    this.#change("failed", typed.message);
-    this.#link?.close();
-    this.#link = undefined;
+    this.#record.change("failed", { reason: typed.message });
+    this.#connection.drop();
     this.commands.lose("agent-lost");
-    this.#reaching?.reject(new SandboxError("SandboxLost", `the sandbox failed: ${typed.message}`, { cause: error }));
-    this.#reaching = undefined;
+    this.#connection.refuse(new SandboxError("SandboxLost", `the sandbox failed: ${typed.message}`, { cause: error }));
     try {
       await this.#backend.kill(this.spec.id);
     } catch (failure) {
       log.warn({ sandbox: this.spec.id, err: failure }, "cannot end the processes of a failed sandbox");
       return;
     }
-    this.#releaseCompute();
+    this.#record.releaseCompute();
   }
 
   /** Removes everything, from any state; repeats are harmless. Rejects when something could not be removed, and tries again. */
   async #tearDown(): Promise<void> {
     if (this.state === "destroyed" || this.#closed) return;
-    const { rows, admission, timers, log } = this.#parts;
+    const { rows, timers, log } = this.#parts;
     const { id } = this.spec;
     this.#lifetime[Symbol.dispose]();
     this.commands.lose("sandbox-stopped");
-    this.#link?.close();
-    this.#link = undefined;
-    this.#reaching?.reject(new SandboxError("SandboxLost", "the sandbox was destroyed"));
+    this.#connection.drop();
+    this.#connection.refuse(new SandboxError("SandboxLost", "the sandbox was destroyed"));
     try {
       await this.#backend.destroy(id);
       rmSync(this.#outputDir, { recursive: true, force: true });
@@ -359,8 +353,8 @@ export class SandboxDriver {
       });
     }
     timers.clear(this.#againKey);
-    this.#change("destroyed");
-    admission.release(this.held, this.slot);
+    this.#record.change("destroyed");
+    this.#record.release();
     this.#parts.gone(id);
   }
 
@@ -369,28 +363,37 @@ export class SandboxDriver {
     this.destroy(reason).catch(() => undefined);
   }
 
-  #change(to: SandboxState, reason?: string): void {
-    assertChange(this.state, to);
-    this.#row = { ...this.#row, state: to, generation: this.#row.generation + 1, reason };
-    if (to !== "destroyed") this.#parts.rows.update(this.#row);
+  get #pauseHost(): PauseHost {
+    return {
+      backend: this.#backend,
+      record: this.#record,
+      connection: this.#connection,
+      within: (work) => this.#within(work),
+      ready: () => this.#isReady(),
+      fail: (error) => this.#fail(error),
+    };
   }
 
-  #releaseCompute(): void {
-    if (!this.#computeHeld) return;
-    this.#computeHeld = false;
-    this.#parts.admission.releaseCompute(this.spec.resources);
+  /** One that is paused is not idle: it waits. */
+  get #idleSinceMs(): number | undefined {
+    return this.#users.any || this.state !== "ready" ? undefined : this.#record.row.lastActivityAtMs;
   }
 
   async #tookOomKill(killed: KilledCommand): Promise<boolean> {
-    const { handle } = this.#row;
+    const { handle } = this.#record.row;
     return handle !== undefined && this.#oomKills.claim(await this.#backend.usage(handle), killed);
   }
 
   get #outputDir(): string {
-    return join(this.#parts.config.dataDir, "output", this.#row.spec.id);
+    return join(this.#parts.config.dataDir, "output", this.#record.row.spec.id);
   }
 
   get #againKey(): string {
     return `remove ${this.spec.id}`;
   }
+}
+
+/** It has an agent, or will have it again. */
+function isLive(state: SandboxState): boolean {
+  return state === "ready" || state === "pausing" || state === "paused" || state === "resuming";
 }

@@ -162,6 +162,14 @@ export class Edge extends GuestCalls implements Node {
     return driver.info;
   }
 
+  async pause(id: SandboxId, signal: AbortSignal): Promise<SandboxInfo> {
+    return this.calling(id, signal).driver.pause(signal);
+  }
+
+  async resume(id: SandboxId, signal: AbortSignal): Promise<SandboxInfo> {
+    return this.calling(id, signal).driver.resume(signal);
+  }
+
   async destroy(id: SandboxId, signal: AbortSignal): Promise<void> {
     this.#enter(signal);
     const driver = this.#drivers.get(id);

@@ -29,8 +29,9 @@ export async function forkSandbox(
   host: ForkHost,
 ): Promise<Forked> {
   validateChildren(children, host.edge);
-  const { backend } = driver.beside("fork");
   using _busy = driver.busy();
+  await driver.awake("fork", signal);
+  const { backend } = driver.beside("fork");
   const { packing } = backend;
   if (packing === undefined) {
     throw new SandboxError("FailedPrecondition", `sandboxes of the ${backend.kind} backend cannot be forked`, {

@@ -33,6 +33,8 @@ type OwnCalls =
   | "inspect"
   | "list"
   | "extend"
+  | "pause"
+  | "resume"
   | "destroy"
   | "usage"
   | "packDiff"

@@ -8,8 +8,9 @@ const MAX_PATTERNS = 256;
 /** See `Node.packDiff`. The sandbox does not count as idle meanwhile; one that is removed takes the pack along. */
 export async function packDiff({ driver, signal }: CommandCall, options: PackOptions): Promise<PackedDiff> {
   validatePacking(options);
-  const { backend } = driver.beside("pack");
   using _busy = driver.busy();
+  await driver.awake("pack", signal);
+  const { backend } = driver.beside("pack");
   if (backend.packing === undefined) {
     throw new SandboxError("FailedPrecondition", `sandboxes of the ${backend.kind} backend cannot be packed`, {
       hint: "download what is needed, and import it as an artifact",

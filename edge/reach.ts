@@ -12,15 +12,19 @@ export interface Reached {
   readonly reports: readonly TaskReport[];
 }
 
+/** How often and how long to try. */
+export interface ReachOptions {
+  readonly clock: Clock;
+  /** A wait before each attempt. */
+  readonly delaysMs: readonly number[];
+  readonly signal: AbortSignal;
+}
+
 /**
  * Reaches the agent of a sandbox, with a wait before each attempt. Rejects with `SandboxLost` when the sandbox is dead, at once,
  * and after the last attempt.
  */
-export async function reachAgent(
-  backend: Backend,
-  handle: Handle,
-  options: { readonly clock: Clock; readonly delaysMs: readonly number[]; readonly signal: AbortSignal },
-): Promise<Reached> {
+export async function reachAgent(backend: Backend, handle: Handle, options: ReachOptions): Promise<Reached> {
   let last: unknown;
   for (const delayMs of options.delaysMs) {
     if (delayMs > 0) await pause(options.clock, delayMs, options.signal);
@@ -38,7 +42,7 @@ export async function reachAgent(
 async function attempt(
   backend: Backend,
   handle: Handle,
-  options: { readonly clock: Clock; readonly signal: AbortSignal },
+  options: Pick<ReachOptions, "clock" | "signal">,
 ): Promise<Reached> {
   const controller = new AbortController();
   const giveUp = () => controller.abort(new SandboxError("Unavailable", `no answer within ${ANSWER_MS} ms`));

@@ -1,4 +1,4 @@
-import { type Backend, RESOURCE_CLASSES, type ResourceClass } from "#core/backend.ts";
+import { type Backend, type Footprint, RESOURCE_CLASSES, type ResourceClass } from "#core/backend.ts";
 import type { SandboxState } from "#core/lifecycle.ts";
 import type { ResourceCount } from "#core/node.ts";
 import type { BackendKind } from "#core/sandbox.ts";
@@ -20,12 +20,12 @@ export async function countResources(
   const footprints = new Map(all.map(({ kind, footprint }) => [kind, footprint]));
   const inventories = await Promise.all(all.map((backend) => backend.inventory()));
   const has = ({ backend, state }: Booked, name: ResourceClass) =>
-    (state === "ready" || state === "failed") && footprints.get(backend)?.[state].has(name) === true;
+    isSettled(state) && footprints.get(backend)?.[state].has(name) === true;
   return RESOURCE_CLASSES.map((name) => {
     const found = new Set(inventories.flatMap((inventory) => [...inventory[name]]));
     const surplus = [...found].filter((id) => {
       const sandbox = booked.get(id);
-      return sandbox === undefined || !(isOnTheMove(sandbox.state) || has(sandbox, name));
+      return sandbox === undefined || (isSettled(sandbox.state) && !has(sandbox, name));
     });
     return {
       class: name,
@@ -36,7 +36,7 @@ export async function countResources(
   });
 }
 
-/** Then it may have anything of what it will have, or had. */
-function isOnTheMove(state: SandboxState): boolean {
-  return state === "creating" || state === "destroying";
+/** Else it may have anything of what it will have, or had. */
+function isSettled(state: SandboxState): state is keyof Footprint {
+  return state === "ready" || state === "paused" || state === "failed";
 }

@@ -12,6 +12,7 @@ import type { RunDirs } from "./run-dirs.ts";
 /** A sandbox's mounts live and die in a namespace of its own: the host has none. Once dead, it keeps what its files need. */
 export const FOOTPRINT: Footprint = {
   ready: new Set(["processes", "cgroups", "network-namespaces", "user-ids", "uppers", "run-directories"]),
+  paused: new Set(),
   failed: new Set(["uppers", "run-directories"]),
 };
 

@@ -1,4 +1,4 @@
-import type { Backend, Footprint, Handle, Inventory, Place } from "#core/backend.ts";
+import type { Backend, Footprint, Handle, Inventory, Pausing, Place } from "#core/backend.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
@@ -14,6 +14,7 @@ import { fakeObstacle } from "./probe.ts";
 
 const FOOTPRINT: Footprint = {
   ready: new Set(["processes", "cgroups", "network-namespaces", "user-ids", "uppers", "run-directories"]),
+  paused: new Set(["uppers"]),
   failed: new Set(["uppers"]),
 };
 
@@ -28,6 +29,7 @@ class FakeBackend implements Backend {
   readonly footprint = FOOTPRINT;
   readonly foresight = 0;
   readonly packing: Packing;
+  readonly pausing: Pausing;
   readonly #host: FakeHost;
   readonly #config: FakeConfig;
   readonly #generation: number;
@@ -40,6 +42,10 @@ class FakeBackend implements Backend {
       copies: true,
       pack: (spec, options, signal) => this.#pack(spec, options, signal),
       copy: (spec, to, signal) => this.#copy(spec, to, signal),
+    };
+    this.pausing = {
+      pause: async (handle, _spec, signal) => this.#hold(handle, true, signal),
+      resume: async (handle, _spec, _place, signal) => this.#hold(handle, false, signal),
     };
   }
 
@@ -70,6 +76,7 @@ class FakeBackend implements Backend {
     await this.#interruptible(this.#moment("connect", handle.id), signal);
     const sandbox = this.#named(handle);
     if (sandbox === undefined) throw new SandboxError("SandboxLost", "the fake sandbox is dead");
+    if (sandbox.paused) throw new SandboxError("Unavailable", "the fake sandbox is paused");
     return new FakeLink(sandbox, this.#config.clock);
   }
 
@@ -125,6 +132,16 @@ class FakeBackend implements Backend {
     await this.#interruptible(this.#moment("copy", spec.id), signal);
     for (const id of to) this.#host.copies.set(id, this.#host.get(spec.id).files.copy());
     return { frozenMs: 0 };
+  }
+
+  /** Its tasks go on meanwhile: time is nothing that a fake sandbox has. */
+  async #hold(handle: Handle, paused: boolean, signal: AbortSignal): Promise<Handle> {
+    await this.#interruptible(this.#moment(paused ? "pause" : "resume", handle.id), signal);
+    const sandbox = this.#named(handle);
+    if (sandbox === undefined) throw new SandboxError("SandboxLost", "the fake sandbox is dead");
+    sandbox.paused = paused;
+    if (paused) sandbox.breakLinks();
+    return handle;
   }
 
   #remove(id: SandboxId): void {

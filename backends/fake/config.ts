@@ -13,7 +13,9 @@ export type FakeMoment =
   | "destroy"
   | "usage"
   | "pack"
-  | "copy";
+  | "copy"
+  | "pause"
+  | "resume";
 
 /** Runs before each moment (`created`: after a create has made the sandbox). What it throws is what the call rejects with. */
 export type FakeScript = (moment: FakeMoment, id: SandboxId) => void | Promise<void>;

@@ -16,6 +16,7 @@ export class FakeSandbox {
   readonly links = new Set<FakeLink>();
   oomKills = 0;
   alive = true;
+  paused = false;
   #lastPid = 1;
 
   constructor(spec: SandboxSpec, slot: number, files = new FakeFiles()) {
@@ -70,7 +71,9 @@ export class FakeHost {
 
   inventory(): Inventory {
     const all: ReadonlySet<string> = new Set(this.sandboxes.keys());
-    const live = new Set([...this.sandboxes.values()].filter(({ alive }) => alive).map(({ spec }): string => spec.id));
+    const live = new Set(
+      [...this.sandboxes.values()].filter(({ alive, paused }) => alive && !paused).map(({ spec }): string => spec.id),
+    );
     return {
       processes: live,
       cgroups: live,

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { contextOf, subcommand, type Wiring } from "./subcommand.ts";
 import { pair, several, whole } from "./units.ts";
 
-/** The commands that make something new of what a sandbox has written. */
+/** The commands that make something of what a sandbox is at a moment. */
 export function addPackingCommands(program: Command, wiring: Wiring): void {
   subcommand(program, "pack", "make a snapshot of a sandbox, for others to begin with")
     .argument("<id>", "sandbox")
@@ -26,6 +26,17 @@ export function addPackingCommands(program: Command, wiring: Wiring): void {
       const { fork } = await import("./commands/fork.ts");
       wiring.finish(await fork(contextOf(wiring, command), id, options));
     });
+  for (const [verb, what] of [
+    ["pause", "save sandboxes as they are, processes and all, until they are needed again"],
+    ["resume", "let paused sandboxes go on where they were"],
+  ] as const) {
+    subcommand(program, verb, what)
+      .argument("<ids...>", "sandboxes")
+      .action(async (ids: string[], _options, command: Command) => {
+        const { pauseOrResume } = await import("./commands/pause.ts");
+        wiring.finish(await pauseOrResume(contextOf(wiring, command), verb, ids));
+      });
+  }
   subcommand(program, "tree", "list sandboxes below those that they were forked from")
     .argument("[id]", "the tree that this sandbox is in; every one unless given")
     .action(async (id: string | undefined, _options, command: Command) => {

@@ -207,6 +207,19 @@ export class Sandbox implements AsyncDisposable {
     return this.#view;
   }
 
+  /**
+   * Saves it as it is at this moment, processes and all, and gives its compute back. Whatever is asked of it afterwards resumes it first. `FailedPrecondition` where
+   * its backend cannot: microVMs can.
+   */
+  pause(options: CallOptions = {}): Promise<SandboxView> {
+    return this.#move("pause", options);
+  }
+
+  /** Lets it go on where it was. `NodeFull` when its node has no room for it now: it stays paused. */
+  resume(options: CallOptions = {}): Promise<SandboxView> {
+    return this.#move("resume", options);
+  }
+
   /** Resolves when nothing of it is left; again and again. */
   async remove(options: CallOptions = {}): Promise<void> {
     await this.#caller.json({ ...options, method: "DELETE", path: this.#path, repeatable: true });
@@ -214,6 +227,12 @@ export class Sandbox implements AsyncDisposable {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.remove();
+  }
+
+  async #move(verb: "pause" | "resume", options: CallOptions): Promise<SandboxView> {
+    const call = { ...options, method: "POST", path: `${this.#path}/${verb}`, repeatable: true } as const;
+    this.#view = await this.#caller.json<SandboxView>(call);
+    return this.#view;
   }
 
   #start(

@@ -43,6 +43,7 @@ import type {
 import type { SandboxUsage } from "#core/usage.ts";
 import type { Log } from "../log.ts";
 import { NoComputers } from "./no-computers.ts";
+import { readyInfo } from "./ready-info.ts";
 
 /** A log that says nothing. */
 export const SILENT: Log = { info: () => undefined, warn: () => undefined, error: () => undefined };
@@ -140,16 +141,7 @@ export class TestNode extends NoComputers implements Node {
     await this.#enter("create", signal);
     const known = this.sandboxes.get(spec.id);
     if (known !== undefined) return known;
-    const info: SandboxInfo = {
-      spec,
-      state: "ready",
-      generation: 2,
-      createdAtMs: 1,
-      readyAtMs: 2,
-      lastActivityAtMs: 2,
-      reason: undefined,
-      runningCommands: 0,
-    };
+    const info = readyInfo(spec);
     this.sandboxes.set(spec.id, info);
     return info;
   }
@@ -178,6 +170,16 @@ export class TestNode extends NoComputers implements Node {
     const info = { ...known, spec: { ...known.spec, lifetime } };
     this.sandboxes.set(id, info);
     return info;
+  }
+
+  async pause(id: SandboxId, signal: AbortSignal): Promise<SandboxInfo> {
+    await this.#enter("pause", signal);
+    return { ...this.#sandbox(id), state: "paused" };
+  }
+
+  async resume(id: SandboxId, signal: AbortSignal): Promise<SandboxInfo> {
+    await this.#enter("resume", signal);
+    return { ...this.#sandbox(id), state: "ready" };
   }
 
   async destroy(id: SandboxId, signal: AbortSignal): Promise<void> {

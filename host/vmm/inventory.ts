@@ -6,6 +6,7 @@ import type { RunDirs } from "./run-dirs.ts";
 /** A machine's namespaces and its user live and die with its process. Once dead, it keeps what its files need. */
 export const FOOTPRINT: Footprint = {
   ready: new Set(["processes", "cgroups", "uppers", "run-directories"]),
+  paused: new Set(["uppers", "run-directories"]),
   failed: new Set(["uppers", "run-directories"]),
 };
 

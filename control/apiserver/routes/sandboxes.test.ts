@@ -231,6 +231,19 @@ test("time limits move one by one, and null lifts them", async () => {
   assert.equal((await api.call("PATCH", `/v1/sandboxes/${id}`, { json: { ttl: 1 } })).status, 400);
 });
 
+test("pause and resume answer with the sandbox as it is then", async () => {
+  await using api = await rig();
+  const id = await api.sandbox();
+  for (const [verb, state] of [
+    ["pause", "paused"],
+    ["resume", "ready"],
+  ]) {
+    const { status, json } = await api.call("POST", `/v1/sandboxes/${id}/${verb}`);
+    assert.deepEqual([status, json.id, json.state], [200, id, state]);
+  }
+  assert.equal((await api.call("POST", "/v1/sandboxes/sn1-none/pause")).status, 404);
+});
+
 test("delete succeeds twice and for what never was; other calls say NotFound", async () => {
   await using api = await rig();
   const id = await api.sandbox();

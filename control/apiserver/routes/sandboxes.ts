@@ -11,7 +11,14 @@ import { sandboxView } from "../views.ts";
 const DEFAULT_PAGE = 200;
 const UNDO_LIMIT_MS = 30_000;
 
-type Names = "createSandbox" | "listSandboxes" | "inspectSandbox" | "extendSandbox" | "removeSandbox";
+type Names =
+  | "createSandbox"
+  | "listSandboxes"
+  | "inspectSandbox"
+  | "extendSandbox"
+  | "pauseSandbox"
+  | "resumeSandbox"
+  | "removeSandbox";
 
 /** The calls about sandboxes as a whole. */
 export function sandboxHandlers(services: Services): Pick<Handlers, Names> {
@@ -40,6 +47,16 @@ export function sandboxHandlers(services: Services): Pick<Handlers, Names> {
       const { id, node } = await access.reach(principal, params.id ?? "", signal);
       const { lifetime } = (await node.inspect(id, signal)).spec;
       return sandboxView(await node.extend(id, changed(lifetime, body), signal));
+    },
+
+    async pauseSandbox({ principal, params, scope: { signal } }) {
+      const { id, node } = await access.reach(principal, params.id ?? "", signal);
+      return sandboxView(await node.pause(id, signal));
+    },
+
+    async resumeSandbox({ principal, params, scope: { signal } }) {
+      const { id, node } = await access.reach(principal, params.id ?? "", signal);
+      return sandboxView(await node.resume(id, signal));
     },
 
     async removeSandbox({ principal, params, scope: { signal } }) {
