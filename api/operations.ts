@@ -31,11 +31,12 @@ import {
 import { FUNCTION_OPERATIONS } from "./function-operations.ts";
 import { Health, WhoAmI } from "./identity.ts";
 import { LayerList } from "./layers.ts";
+import { LIFE_OPERATIONS } from "./life-operations.ts";
 import { NodeList, ResourceList, StoreReply } from "./nodes.ts";
 import { BASE, type Operation } from "./operation.ts";
 import { ForkRequest, ForkView, PackRequest, PackView } from "./packing.ts";
 import { ListenerList, PortTicket, PortTicketRequest, PortWaitQuery, PortWaitReply } from "./ports.ts";
-import { CreateSandbox, SandboxList, SandboxPatch, SandboxQuery, SandboxView } from "./sandboxes.ts";
+import { CreateSandbox, SandboxList, SandboxQuery, SandboxView } from "./sandboxes.ts";
 import { ExportEvent, ExportQuery, ExportToRequest, ImportFromRequest } from "./sources.ts";
 import { UsageEvent, UsageQuery, UsageView } from "./usage.ts";
 
@@ -73,35 +74,7 @@ export const OPERATIONS = {
     reply: SandboxList,
   },
   inspectSandbox: { ...BASE, method: "GET", path: SANDBOX, summary: "One sandbox.", reply: SandboxView },
-  extendSandbox: {
-    ...BASE,
-    method: "PATCH",
-    path: SANDBOX,
-    summary: "Move its time limits.",
-    body: SandboxPatch,
-    reply: SandboxView,
-  },
-  pauseSandbox: {
-    ...BASE,
-    method: "POST",
-    path: `${SANDBOX}/pause`,
-    summary: "Save it as it is, processes and all, and give its compute back; whatever is asked of it resumes it.",
-    reply: SandboxView,
-  },
-  resumeSandbox: {
-    ...BASE,
-    method: "POST",
-    path: `${SANDBOX}/resume`,
-    summary: "Let it go on where it was; answers when it is ready.",
-    reply: SandboxView,
-  },
-  removeSandbox: {
-    ...BASE,
-    method: "DELETE",
-    path: SANDBOX,
-    summary: "Remove it, in any state and more than once; answers when nothing of it is left.",
-    status: 204,
-  },
+  ...LIFE_OPERATIONS,
   packSandbox: {
     ...BASE,
     method: "POST",

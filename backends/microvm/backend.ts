@@ -14,19 +14,23 @@ import { FOOTPRINT, takeInventory } from "#host/vmm/inventory.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import { openQemu } from "#host/vmm/qemu/qemu.ts";
 import { RunDirs } from "#host/vmm/run-dirs.ts";
-import type { Accelerator, MachineProcess, Vmm } from "#host/vmm/vmm.ts";
+
+import type { Accelerator, MachinePlace, MachineProcess, Vmm } from "#host/vmm/vmm.ts";
+
 import { openVolume, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerSupply } from "#images/supply.ts";
 import { checkSpec, HELPER_PIDS, monitorLimits } from "./check.ts";
 import type { MicrovmConfig } from "./config.ts";
-import { makeDisk } from "./disk.ts";
-import { planDisks } from "./disks.ts";
+import { diskPath, makeDisk } from "./disk.ts";
+import { type DiskPlan, planDisks } from "./disks.ts";
 import { handleOf, processOf } from "./handle.ts";
 import { adoptGuest, type Guest, startGuest } from "./live.ts";
+import { MachinePauses, type PlannedMachine } from "./pauses.ts";
 import { chooseAccelerator } from "./probe.ts";
+import { isSaved } from "./saved.ts";
 import { machineMemoryMiB, processorsOf } from "./sizes.ts";
-import { Templates } from "./templates.ts";
+import { type MachineShape, Templates } from "./templates.ts";
 
 /** What one node's machines are made of and where. */
 export interface MicrovmOptions {
@@ -71,11 +75,20 @@ class MicrovmBackend implements Backend {
   readonly foresight = 0;
   readonly #options: MicrovmOptions;
   readonly #guests = new Map<SandboxId, Guest>();
+  readonly pausing: MachinePauses;
   #groundOpened: Promise<Ground> | undefined;
   #factoryOpened: Promise<Factory> | undefined;
 
   constructor(options: MicrovmOptions) {
     this.#options = options;
+    this.pausing = new MachinePauses({
+      ground: () => this.#ground(),
+      machine: (spec, place) => this.#planned(spec, place),
+      guest: (id, process, signal) => this.#guest(id, process, signal),
+      keep: (id, guest) => this.#guests.set(id, guest),
+      kill: (id) => this.kill(id),
+      log: options.log,
+    });
   }
 
   expect(): void {}
@@ -124,7 +137,9 @@ class MicrovmBackend implements Backend {
 
   async recover(handle: Handle): Promise<Handle | undefined> {
     const process = processOf(handle);
-    return process !== undefined && isAlive(process) ? handle : undefined;
+    if (process !== undefined) return isAlive(process) ? handle : undefined;
+    const { volume } = await this.#ground();
+    return isSaved(volume.openUpper(handle.id).upperDir) ? handle : undefined;
   }
 
   async kill(id: SandboxId): Promise<void> {
@@ -199,7 +214,7 @@ class MicrovmBackend implements Backend {
   async #openFactory(uid: number): Promise<Factory> {
     const { binaries, config, runDir, log } = this.#options;
     const guestDir = config.guestDir ?? join(machinesDir(this.#options), "guest");
-    const { cgroups } = await this.#ground();
+    const { cgroups, volume } = await this.#ground();
     const vmm = await openQemu();
     const image = await guestImage(guestDir, binaries);
     const place = {
@@ -210,7 +225,8 @@ class MicrovmBackend implements Backend {
     const trial = { vmm, image, place: { ...place, dir: join(place.dir, "trial") } };
     const accelerator = await chooseAccelerator(config.accelerator, trial, log);
     const dir = join(guestDir, "templates");
-    return { accelerator, vmm, templates: await Templates.open({ vmm, image, accelerator, dir, place }) };
+    const nearDir = volume.sharedDir === undefined ? undefined : join(volume.sharedDir, "templates");
+    return { accelerator, vmm, templates: await Templates.open({ vmm, image, accelerator, dir, nearDir, place }) };
   }
 
   /** What to do about a sandbox of this id that is there: a live one is the answer, a half-made one is made anew. */
@@ -228,21 +244,18 @@ class MicrovmBackend implements Backend {
   }
 
   async #boot(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Guest> {
-    const { runDirs, cgroups, volume } = await this.#ground();
-    const uid = uidBaseOf(place, this.#options.firstUid);
-    const layers = await Promise.all(spec.layers.map((digest) => this.#options.mounts.files(digest)));
-    const { vmm, templates } = await this.#factory(uid);
+    const { runDirs, volume } = await this.#ground();
+    const { vmm, templates } = await this.#factory(uidBaseOf(place, this.#options.firstUid));
     signal.throwIfAborted();
-    const plan = planDisks(layers, await makeDisk(volume, spec));
-    const shape = { memoryMiB: machineMemoryMiB(spec), processors: processorsOf(spec), disks: plan.disks.length };
-    const machine = await templates.machine(shape);
+    const plan = planDisks(await this.#layerFiles(spec), await makeDisk(volume, spec));
+    const machine = await templates.machine(shapeOf(spec, plan));
     signal.throwIfAborted();
     const guest = await startGuest(
       { spec, ...plan },
       {
         vmm,
         machine: { ...machine, disks: plan.disks },
-        place: { dir: runDirs.dir(spec.id), uid, cgroups: makeCgroups(cgroups.plan(spec.id, monitorLimits(spec))) },
+        place: await this.#place(spec, place),
         log: this.#options.log,
       },
       signal,
@@ -250,6 +263,30 @@ class MicrovmBackend implements Backend {
     runDirs.writeProcess(spec.id, guest.machine.process);
     this.#guests.set(spec.id, guest);
     return guest;
+  }
+
+  async #planned(spec: SandboxSpec, place: Place): Promise<PlannedMachine> {
+    const { volume } = await this.#ground();
+    const { vmm, templates } = await this.#factory(uidBaseOf(place, this.#options.firstUid));
+    const plan = planDisks(await this.#layerFiles(spec), diskPath(volume.openUpper(spec.id)));
+    const cold = templates.coldMachine(shapeOf(spec, plan));
+    const identity = templates.identity(cold);
+    return { vmm, spec: { ...cold, disks: plan.disks }, identity, place: () => this.#place(spec, place) };
+  }
+
+  #layerFiles(spec: SandboxSpec): Promise<readonly (readonly string[])[]> {
+    return Promise.all(spec.layers.map((digest) => this.#options.mounts.files(digest)));
+  }
+
+  /** Where the machine of a sandbox runs; makes its cgroups. */
+  async #place(spec: SandboxSpec, place: Place): Promise<MachinePlace> {
+    const { runDirs, cgroups } = await this.#ground();
+    const limits = cgroups.plan(spec.id, monitorLimits(spec));
+    return {
+      dir: runDirs.dir(spec.id),
+      uid: uidBaseOf(place, this.#options.firstUid),
+      cgroups: makeCgroups(limits),
+    };
   }
 
   async #guest(id: SandboxId, process: MachineProcess, signal: AbortSignal): Promise<Guest> {
@@ -274,6 +311,10 @@ async function openGround({ edge, dataDir, runDir, config, log }: MicrovmOptions
   await cgroups.killAgents();
   const kept = opened.move();
   return { runDirs, cgroups, volume, [Symbol.asyncDispose]: () => kept.disposeAsync() };
+}
+
+function shapeOf(spec: SandboxSpec, { disks }: DiskPlan): MachineShape {
+  return { memoryMiB: machineMemoryMiB(spec), processors: processorsOf(spec), disks: disks.length };
 }
 
 function machinesDir({ dataDir }: MicrovmOptions): string {

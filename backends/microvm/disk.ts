@@ -21,7 +21,7 @@ export function diskBytes({ resources }: SandboxSpec): number {
 }
 
 /** The disk of a sandbox's machine. */
-function diskPath(upper: Pick<Upper, "upperDir">): string {
+export function diskPath(upper: Pick<Upper, "upperDir">): string {
   return join(upper.upperDir, "disk");
 }
 

@@ -52,6 +52,19 @@ export class Guest {
     return this.#control.usage();
   }
 
+  /** Holds the sandbox still, then its machine. */
+  async hold(): Promise<void> {
+    await this.#control.freeze();
+    await this.machine.pause();
+  }
+
+  /** Lets a machine that is held go on, and the sandbox in it when it has the time and randomness of its own. */
+  async release(): Promise<void> {
+    await this.machine.run();
+    await this.#control.renew();
+    await this.#control.thaw();
+  }
+
   /** Ends the machine. */
   async end(): Promise<void> {
     this.#open = false;
@@ -122,6 +135,20 @@ async function furnish(control: MachineControl, { spec, layers, upper }: Inside)
   }
   await control.mountUpper(upper);
   await control.launch(guestRequest(spec));
+}
+
+/** Lets a machine go on that was held, whoever started it; resolves when its sandbox goes on too. */
+export async function continueGuest(
+  id: SandboxId,
+  machine: Machine,
+  parts: { readonly dir: string; readonly log: (line: string) => void },
+  signal: AbortSignal,
+): Promise<Guest> {
+  await machine.run();
+  const control = await connectMachine(join(parts.dir, MACHINE_PORTS.control), signal);
+  const guest = new Guest(id, { machine, control, dir: parts.dir }, parts.log);
+  await guest.release();
+  return guest;
 }
 
 /** A machine that another process of the node started. `SandboxLost` when it does not run. */

@@ -25,6 +25,7 @@ describe("templates of machines", () => {
       image: await guestImage(join(BUILD, "guest"), programs),
       accelerator: "tcg",
       dir: join(root, "templates"),
+      nearDir: join(root, "near"),
       place: { dir: join(root, "run"), uid: 0x0800_0000, cgroups: [] },
     };
   });

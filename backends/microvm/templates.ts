@@ -10,11 +10,12 @@ import {
   statSync,
   utimesSync,
 } from "node:fs";
-import { join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { hasCode } from "#core/errors.ts";
 import { connectMachine } from "#guest/protocol/machine.ts";
 import { makeOwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
 import type { GuestImage } from "#host/vmm/guest/image.ts";
+import { copyFileSparse } from "#host/vmm/memory.ts";
 import {
   type Accelerator,
   DEVICES_FILE,
@@ -40,6 +41,8 @@ export interface TemplateParts {
   readonly accelerator: Accelerator;
   /** Keeps templates; they outlive nodes. */
   readonly dir: string;
+  /** Where machines that go on from them find them: what is saved of such a machine shares the data of its template there. Undefined: where they are kept. */
+  readonly nearDir: string | undefined;
   /** Where machines run that become templates: their sockets need short paths. */
   readonly place: MachinePlace;
 }
@@ -62,8 +65,10 @@ export class Templates {
 
   /** Sweeps what a dead process left half made. */
   static async open(parts: TemplateParts): Promise<Templates> {
-    mkdirSync(parts.dir, { recursive: true, mode: 0o700 });
-    await sweepOwnedTemps(parts.dir, PREFIX);
+    for (const dir of [parts.dir, parts.nearDir ?? parts.dir]) {
+      mkdirSync(dir, { recursive: true, mode: 0o700 });
+      await sweepOwnedTemps(dir, PREFIX);
+    }
     return new Templates(parts);
   }
 
@@ -74,24 +79,31 @@ export class Templates {
 
   /** A machine of this shape, up to its disks: what it starts from is saved. */
   async machine(shape: MachineShape): Promise<Omit<MachineSpec, "disks">> {
-    const cold = this.#coldSpec(shape);
-    const dir = await this.#once(cold);
+    const cold = this.coldMachine(shape);
+    const kept = await this.#once(cold);
     // What was used last goes last.
-    utimesSync(dir, new Date(), new Date());
+    utimesSync(kept, new Date(), new Date());
+    const dir = await this.#near(kept);
     const memory = { sizeMiB: shape.memoryMiB, file: { path: join(dir, MEMORY_FILE), access: "private" as const } };
     return { ...cold, memory, devices: join(dir, DEVICES_FILE) };
   }
 
-  #coldSpec({ memoryMiB, processors, disks }: MachineShape): MachineSpec {
+  /** The same machine before it has booted. */
+  coldMachine({ memoryMiB, processors, disks }: MachineShape): MachineSpec {
     const { accelerator, image } = this.#parts;
     const { kernel, initramfs } = image;
     const memory = { sizeMiB: memoryMiB };
     return { accelerator, processors, memory, kernel, initramfs, disks: emptyDisks(disks), devices: undefined };
   }
 
+  /** Names everything that must be equal in a machine for it to go on from what another has saved. */
+  identity(spec: MachineSpec): string {
+    return `${this.#parts.vmm.identity(spec)} ${this.#parts.image.digest}`;
+  }
+
   #once(spec: MachineSpec): Promise<string> {
-    const { vmm, image, dir } = this.#parts;
-    const key = createHash("sha256").update(vmm.identity(spec)).update(image.digest).digest("hex").slice(0, 32);
+    const { dir } = this.#parts;
+    const key = createHash("sha256").update(this.identity(spec)).digest("hex").slice(0, 32);
     const running = this.#underWay.get(key);
     if (running !== undefined) return running;
     const target = join(dir, key);
@@ -99,6 +111,30 @@ export class Templates {
     const making = this.#make(spec, target).finally(() => this.#underWay.delete(key));
     this.#underWay.set(key, making);
     return making;
+  }
+
+  /** Makes a copy near the disks, once however many ask. */
+  #near(kept: string): Promise<string> {
+    const { nearDir } = this.#parts;
+    if (nearDir === undefined) return Promise.resolve(kept);
+    const target = join(nearDir, basename(kept));
+    const running = this.#underWay.get(target);
+    if (running !== undefined) return running;
+    if (isThere(target)) return Promise.resolve(target);
+    const making = this.#copy(kept, target).finally(() => this.#underWay.delete(target));
+    this.#underWay.set(target, making);
+    return making;
+  }
+
+  async #copy(kept: string, target: string): Promise<string> {
+    const dir = dirname(target);
+    await using build = makeOwnedTemp(dir, PREFIX);
+    const whole = join(build.path, "whole");
+    mkdirSync(whole);
+    for (const name of [MEMORY_FILE, DEVICES_FILE]) await copyFileSparse(join(kept, name), join(whole, name));
+    placeWhole(whole, target);
+    evict(dir);
+    return target;
   }
 
   async #make(spec: MachineSpec, target: string): Promise<string> {
@@ -118,7 +154,7 @@ export class Templates {
     mkdirSync(`${build.path}/whole`);
     for (const name of [MEMORY_FILE, DEVICES_FILE]) renameSync(join(build.path, name), join(build.path, "whole", name));
     placeWhole(join(build.path, "whole"), target);
-    this.#evict();
+    evict(this.#parts.dir);
     return target;
   }
 
@@ -134,16 +170,15 @@ export class Templates {
       await machine.end();
     }
   }
+}
 
-  /** Clones of a template that goes keep what they have mapped. */
-  #evict(): void {
-    const { dir } = this.#parts;
-    const templates = readdirSync(dir)
-      .filter((name) => !name.startsWith(PREFIX))
-      .map((name) => ({ path: join(dir, name), usedAtMs: statSync(join(dir, name)).mtimeMs }))
-      .sort((a, b) => b.usedAtMs - a.usedAtMs);
-    for (const { path } of templates.slice(MOST_TEMPLATES)) rmSync(path, { recursive: true, force: true });
-  }
+/** Clones of a template that goes keep what they have mapped. */
+function evict(dir: string): void {
+  const templates = readdirSync(dir)
+    .filter((name) => !name.startsWith(PREFIX))
+    .map((name) => ({ path: join(dir, name), usedAtMs: statSync(join(dir, name)).mtimeMs }))
+    .sort((a, b) => b.usedAtMs - a.usedAtMs);
+  for (const { path } of templates.slice(MOST_TEMPLATES)) rmSync(path, { recursive: true, force: true });
 }
 
 function isThere(dir: string): boolean {

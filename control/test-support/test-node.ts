@@ -76,10 +76,8 @@ export class TestNode extends NoComputers implements Node {
   chunks: (read: OutputRead, signal: AbortSignal) => AsyncIterable<OutputChunk> = async function* () {};
   content: (read: FileRead, signal: AbortSignal) => AsyncIterable<Uint8Array>;
   samples: (read: UsageRead) => AsyncIterable<SandboxUsage> = async function* () {};
-  port: (port: number, incoming: AsyncIterable<Uint8Array>, signal: AbortSignal) => AsyncIterable<PortPiece> = (
-    port,
-  ) => {
-    throw new SandboxError("PortFailed", `nothing listens at port ${port}`);
+  port: (port: number, incoming: AsyncIterable<Uint8Array>, signal: AbortSignal) => AsyncIterable<PortPiece> = (n) => {
+    throw new SandboxError("PortFailed", `nothing listens at port ${n}`);
   };
   entries: readonly FileInfo[] = [];
   size = { cpus: 64, memoryMiB: 65_536, sandboxes: 1000 };

@@ -84,12 +84,37 @@ static int count_usage(struct machine *machine, char *words, struct reply *reply
 	return 0;
 }
 
+/* How long processes may take to hold still: one in the middle of a call of the kernel finishes that first. */
+#define FREEZE_TRIES 5000
+#define FREEZE_PAUSE_US 1000
+
+static int hold_still(struct machine *machine, char *words, struct reply *reply) {
+	(void)machine;
+	(void)words;
+	(void)reply;
+	if (machine_write(CGROUP "/cgroup.freeze", "1") != 0) return errno;
+	for (int tries = 0; tries < FREEZE_TRIES; tries++) {
+		if (counter("cgroup.events", "frozen ") == 1) return 0;
+		usleep(FREEZE_PAUSE_US);
+	}
+	machine_write(CGROUP "/cgroup.freeze", "0");
+	return ETIMEDOUT;
+}
+
+static int let_go_on(struct machine *machine, char *words, struct reply *reply) {
+	(void)machine;
+	(void)words;
+	(void)reply;
+	return machine_write(CGROUP "/cgroup.freeze", "0") == 0 ? 0 : errno;
+}
+
 static const struct {
 	const char *name;
 	int (*run)(struct machine *machine, char *words, struct reply *reply);
 } VERBS[] = {
 	{"hello", say_version}, {"clock", set_clock}, {"seed", add_seed},   {"layer", mount_layer},  {"upper", mount_upper},
 	{"launch", launch},     {"agent", open_agent}, {"usage", count_usage},
+	{"freeze", hold_still}, {"thaw", let_go_on},
 };
 
 /*

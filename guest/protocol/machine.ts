@@ -95,6 +95,16 @@ export class MachineControl {
     await this.#ask("launch", request.toString("hex"));
   }
 
+  /** Resolves when all processes of the sandbox hold still. `MachineFailure` when one does not, and then none is held. */
+  async freeze(): Promise<void> {
+    await this.#ask("freeze");
+  }
+
+  /** Lets them go on. */
+  async thaw(): Promise<void> {
+    await this.#ask("thaw");
+  }
+
   async usage(): Promise<MachineUsage> {
     const [pids = 0, memoryBytes = 0, peakBytes = 0, oomKills = 0, diskBytes = 0] = (await this.#ask("usage"))
       .split(" ")

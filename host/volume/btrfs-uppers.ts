@@ -27,8 +27,9 @@ const MIN_LIMIT_BYTES = 4 * MIB;
 /** Dropped groups are looked at again a few at a time, so that no removal pays for all. */
 const STALE_PER_REMOVAL = 2;
 
-/** Of copies that are read, and of those that are no uppers yet. */
+/** Of copies that are read, and of those that are no uppers yet. What is no upper begins with a dot. */
 const COPIES = ".copies";
+const SHARED = ".shared";
 
 /** The group of the file system's own top. */
 const TOP_GROUP = 5n;
@@ -49,6 +50,7 @@ class BtrfsUppers implements Volume {
   readonly supportsLimits = true;
   readonly copies = true;
   readonly reason = undefined;
+  readonly sharedDir: string;
   readonly #path: string;
   readonly #copies: Copies;
   /** Groups of dropped subvolumes. Kernels before 6.11 leave them for us; losing this list costs only a sweep at the next start. */
@@ -57,6 +59,7 @@ class BtrfsUppers implements Volume {
   constructor(path: string) {
     this.#path = path;
     this.#copies = new Copies(join(path, COPIES));
+    this.sharedDir = join(path, SHARED);
   }
 
   checkLimit(limitBytes: number | undefined): void {
@@ -110,7 +113,7 @@ class BtrfsUppers implements Volume {
   }
 
   list(): ReadonlySet<string> {
-    return new Set(readdirSync(this.#path).filter((name) => name !== COPIES));
+    return new Set(readdirSync(this.#path).filter((name) => !name.startsWith(".")));
   }
 
   usage(id: string): number | undefined {

@@ -19,6 +19,7 @@ class DirectoryUppers implements Volume {
   readonly kind = "directory";
   readonly supportsLimits = false;
   readonly copies = false;
+  readonly sharedDir = undefined;
   readonly reason: string;
   readonly #path: string;
 

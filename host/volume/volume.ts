@@ -36,6 +36,8 @@ export interface Volume extends AsyncDisposable {
   readUpper(id: string, still?: Still): Promise<UpperReading>;
   /** One that is there. Does not look. */
   openUpper(id: string): Upper;
+  /** Holds files with which files of uppers may share their data, made by the first who needs it; undefined where they cannot. */
+  readonly sharedDir: string | undefined;
   list(): ReadonlySet<string>;
   /** Bytes that an upper holds, file system structures included; `undefined` when nobody counts them. */
   usage(id: string): number | undefined;

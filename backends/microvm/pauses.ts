@@ -1,0 +1,130 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Handle, Pausing, Place } from "#core/backend.ts";
+import { SandboxError } from "#core/errors.ts";
+import type { SandboxId } from "#core/ids.ts";
+import type { SandboxSpec } from "#core/sandbox.ts";
+import type { Cgroups } from "#host/cgroup/cgroups.ts";
+import { saveMemory } from "#host/vmm/memory.ts";
+import { isAlive } from "#host/vmm/qemu/process.ts";
+import type { RunDirs } from "#host/vmm/run-dirs.ts";
+import { DEVICES_FILE, type MachinePlace, type MachineProcess, type MachineSpec, type Vmm } from "#host/vmm/vmm.ts";
+import type { Volume } from "#host/volume/volume.ts";
+import { handleOf, processOf, savedHandle } from "./handle.ts";
+import { continueGuest, type Guest } from "./live.ts";
+import { checkSaved, forgetSaved, isSaved, recordSaved, savedFiles } from "./saved.ts";
+import { machineMemoryMiB } from "./sizes.ts";
+
+const MIB = 1024 * 1024;
+
+/** What pauses need of the backend. */
+export interface PauseParts {
+  /** Where machines of this node are. */
+  ground(): Promise<{ readonly runDirs: RunDirs; readonly cgroups: Cgroups; readonly volume: Volume }>;
+  /** The machine that a sandbox has on this node now, over the disk that it has; it is not started. */
+  machine(spec: SandboxSpec, place: Place): Promise<PlannedMachine>;
+  /** A live machine, known or adopted. */
+  guest(id: SandboxId, process: MachineProcess, signal: AbortSignal): Promise<Guest>;
+  keep(id: SandboxId, guest: Guest): void;
+  /** Ends what runs of a sandbox. */
+  kill(id: SandboxId): Promise<void>;
+  readonly log: (line: string) => void;
+}
+
+/** A machine that could be started. */
+export interface PlannedMachine {
+  readonly vmm: Vmm;
+  readonly spec: MachineSpec;
+  /** Equal for machines that can go on from each other. */
+  readonly identity: string;
+  /** Makes its cgroups. */
+  readonly place: () => Promise<MachinePlace>;
+}
+
+//   the sandbox is held ─► the machine is held ─► devices, memory ─► the record ─► the monitor ends
+//
+// Up to the record the machine lives, and can go on; from the record on it is saved. When it goes on the record goes first: what the
+// disk takes from then on does not fit it.
+
+/** Pauses of machines: memory and devices lie beside the disk. */
+export class MachinePauses implements Pausing {
+  readonly #parts: PauseParts;
+
+  constructor(parts: PauseParts) {
+    this.#parts = parts;
+  }
+
+  async pause(handle: Handle, spec: SandboxSpec, signal: AbortSignal): Promise<Handle> {
+    const { id } = handle;
+    const process = processOf(handle);
+    if (process === undefined || !isAlive(process))
+      throw new SandboxError("SandboxLost", `the machine of ${id} is gone`);
+    const { runDirs, volume } = await this.#parts.ground();
+    const guest = await this.#parts.guest(id, process, signal);
+    const { identity } = await this.#parts.machine(spec, { slot: 0 });
+    const dir = volume.openUpper(id).upperDir;
+    await heldFor(guest, signal);
+    try {
+      await guest.machine.saveDevices();
+      const memory = { path: savedFiles(dir).memory, inPlace: true };
+      await saveMemory(process, machineMemoryMiB(spec) * MIB, memory);
+      signal.throwIfAborted();
+      recordSaved(dir, readFileSync(join(runDirs.dir(id), DEVICES_FILE)), identity);
+    } catch (error) {
+      await guest.release();
+      throw error;
+    }
+    await this.#parts.kill(id);
+    return savedHandle(id);
+  }
+
+  async resume(handle: Handle, spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
+    const { id } = handle;
+    const { runDirs, volume } = await this.#parts.ground();
+    const dir = volume.openUpper(id).upperDir;
+    const running = runDirs.readProcess(id);
+    if (isSaved(dir)) {
+      // A monitor that is there was about to end, or had only begun.
+      await this.#parts.kill(id);
+      return await this.#goOn(spec, place, signal);
+    }
+    if (running === undefined || !isAlive(running))
+      throw new SandboxError("SandboxLost", `the machine of ${id} is gone`);
+    const { vmm } = await this.#parts.machine(spec, place);
+    const machine = await vmm.adopt({ dir: runDirs.dir(id) }, running);
+    if (machine === undefined) throw new SandboxError("SandboxLost", `the machine of ${id} is gone`);
+    this.#parts.keep(id, await continueGuest(id, machine, { dir: runDirs.dir(id), log: this.#parts.log }, signal));
+    return handleOf(id, running);
+  }
+
+  async #goOn(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
+    const { id } = spec;
+    const { runDirs, volume } = await this.#parts.ground();
+    const dir = volume.openUpper(id).upperDir;
+    const planned = await this.#parts.machine(spec, place);
+    checkSaved(id, dir, planned.identity);
+    const { memory, devices } = savedFiles(dir);
+    const { sizeMiB } = planned.spec.memory;
+    const saved = { ...planned.spec, memory: { sizeMiB, file: { path: memory, access: "private" as const } }, devices };
+    const machine = await planned.vmm.start(saved, await planned.place(), signal);
+    runDirs.writeProcess(id, machine.process);
+    forgetSaved(dir);
+    const parts = { dir: runDirs.dir(id), log: this.#parts.log };
+    this.#parts.keep(id, await continueGuest(id, machine, parts, signal));
+    return handleOf(id, machine.process);
+  }
+}
+
+/** A guest whose kernel does not answer is not waited for: what it was is lost for this pause, and it goes on. */
+async function heldFor(guest: Guest, signal: AbortSignal): Promise<void> {
+  const late = Promise.withResolvers<never>();
+  const abort = () => late.reject(signal.reason);
+  signal.throwIfAborted();
+  signal.addEventListener("abort", abort, { once: true });
+  try {
+    await Promise.race([guest.hold(), late.promise]);
+  } finally {
+    signal.removeEventListener("abort", abort);
+    late.promise.catch(() => undefined);
+  }
+}

@@ -1,0 +1,83 @@
+import { createHash } from "node:crypto";
+import { closeSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { hasCode, SandboxError } from "#core/errors.ts";
+import type { SandboxId } from "#core/ids.ts";
+import { DEVICES_FILE } from "#host/vmm/vmm.ts";
+
+const VERSION = 1;
+
+/** What is kept of a machine that ended in the middle of its life, beside its disk and in the same directory. */
+export interface SavedMachine {
+  readonly version: typeof VERSION;
+  /** Of the monitor, its kind of processors, the kernel and the machine's shape: `Templates.identity`. */
+  readonly identity: string;
+  /** SHA-256 of the devices' state. */
+  readonly devices: string;
+}
+
+/** The files of a machine that is saved in this directory. */
+export function savedFiles(dir: string) {
+  return { memory: join(dir, "memory"), devices: join(dir, DEVICES_FILE), record: join(dir, "saved.json") };
+}
+
+/** Says that the directory has a machine; the other files are there already. Whole, and safe on the disk, when it returns. */
+export function recordSaved(dir: string, devices: Buffer, identity: string): void {
+  const files = savedFiles(dir);
+  writeDurably(files.devices, devices);
+  const saved: SavedMachine = { version: VERSION, identity, devices: sha256(devices) };
+  writeDurably(`${files.record}.new`, JSON.stringify(saved));
+  renameSync(`${files.record}.new`, files.record);
+  const fd = openSync(dir, "r");
+  fsyncSync(fd);
+  closeSync(fd);
+}
+
+/** Whether there is a machine in this directory. */
+export function isSaved(dir: string): boolean {
+  return readRecord(dir) !== undefined;
+}
+
+/** From here on the directory has no machine: its disk goes on without. */
+export function forgetSaved(dir: string): void {
+  rmSync(savedFiles(dir).record, { force: true });
+}
+
+/** Refuses, with the reason, a saved machine that cannot go on as a machine of this identity. */
+export function checkSaved(id: SandboxId, dir: string, identity: string): void {
+  const saved = readRecord(dir);
+  if (saved === undefined) throw new SandboxError("SandboxLost", `nothing is saved of ${id}`);
+  if (saved.version !== VERSION) refuse(id, `it has version ${saved.version}, this node writes ${VERSION}`);
+  if (saved.identity !== identity) refuse(id, `it was ${saved.identity}, and would be ${identity}`);
+  if (sha256(readFileSync(savedFiles(dir).devices)) !== saved.devices)
+    refuse(id, "the state of its devices is damaged");
+}
+
+function refuse(id: SandboxId, why: string): never {
+  throw new SandboxError("FailedPrecondition", `what is saved of ${id} does not fit this node: ${why}`, {
+    hint: "start the node as it was when the sandbox was paused",
+  });
+}
+
+function readRecord(dir: string): SavedMachine | undefined {
+  try {
+    return JSON.parse(readFileSync(savedFiles(dir).record, "utf8")) as SavedMachine;
+  } catch (error) {
+    if (hasCode(error, "ENOENT")) return undefined;
+    throw error;
+  }
+}
+
+function writeDurably(path: string, content: Buffer | string): void {
+  const fd = openSync(path, "w", 0o600);
+  try {
+    writeFileSync(fd, content);
+    fsyncSync(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function sha256(bytes: Buffer): string {
+  return createHash("sha256").update(bytes).digest("hex");
+}

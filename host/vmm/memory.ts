@@ -1,0 +1,147 @@
+import { closeSync, fstatSync, ftruncateSync, openSync, readFileSync, readSync, statSync } from "node:fs";
+import { type FileHandle, open } from "node:fs/promises";
+import { SandboxError } from "#core/errors.ts";
+import { dataExtents } from "#host/sys/holes.ts";
+import { ioctlNumber } from "#host/sys/ioctl.ts";
+import { processStartTicks } from "#host/sys/process.ts";
+import type { MachineProcess } from "./vmm.ts";
+
+const PAGE_BYTES = 4096;
+const ENTRY_BYTES = 8;
+/** Of an entry of `/proc/PID/pagemap`, in its upper half: the page is there, is swapped out, belongs to a file. */
+const [PRESENT, SWAPPED, OF_FILE] = [2 ** 31, 2 ** 30, 2 ** 29];
+/** Pages between two written ones that are saved along with them: a call costs as much as some pages do. */
+const GAP_PAGES = 8;
+const PIECE_BYTES = 1024 * 1024;
+const FICLONE = 0x40049409;
+
+/**
+ * Makes `path` the memory of a machine that is held and maps its memory privately, from a file of `sizeBytes`. Where `path` is the very file that it maps, and may be written to in
+ * place, only what the machine has written since is added to it; else it becomes a copy of that file first, which shares its data where the file system can.
+ */
+export async function saveMemory(
+  process: MachineProcess,
+  sizeBytes: number,
+  target: { readonly path: string; readonly inPlace: boolean },
+): Promise<void> {
+  const mapping = findMapping(process.pid, sizeBytes);
+  const mapped = openSync(mapping.path, "r");
+  try {
+    const isOwn = target.inPlace && isSameFile(mapped, target.path);
+    await using file = await open(target.path, isOwn ? "r+" : "w+", 0o600);
+    if (!isOwn) await copySparse(mapped, file, sizeBytes);
+    await using memory = await open(`/proc/${process.pid}/mem`, "r");
+    await copyWritten(process.pid, mapping, { memory, file });
+    // What was read is only a machine's memory if the machine was there all the while.
+    if (processStartTicks(process.pid) !== process.startTicks)
+      throw new SandboxError("SandboxLost", "the machine ended while it was saved");
+    await file.datasync();
+  } finally {
+    closeSync(mapped);
+  }
+}
+
+interface Mapping {
+  readonly start: number;
+  readonly sizeBytes: number;
+  /** Leads to the file, whatever its name is by now. */
+  readonly path: string;
+}
+
+function findMapping(pid: number, sizeBytes: number): Mapping {
+  for (const line of readFileSync(`/proc/${pid}/maps`, "latin1").split("\n")) {
+    const [range = "", rights, , , inode] = line.split(/\s+/);
+    const [start = 0, end = 0] = range.split("-").map((text) => Number.parseInt(text, 16));
+    if (rights !== "rw-p" || inode === "0" || end - start !== sizeBytes) continue;
+    return { start, sizeBytes, path: `/proc/${pid}/map_files/${range}` };
+  }
+  throw new SandboxError("SandboxLost", "a machine without its memory");
+}
+
+function isSameFile(fd: number, path: string): boolean {
+  const other = statSync(path, { throwIfNoEntry: false });
+  const own = fstatSync(fd);
+  return other !== undefined && own.ino === other.ino && own.dev === other.dev;
+}
+
+/** Makes `to` a file with the content of `from`: shares its data where the file system can, and copies it else, without its holes. */
+export async function copyFileSparse(from: string, to: string): Promise<void> {
+  const source = openSync(from, "r");
+  try {
+    await using file = await open(to, "w+", 0o600);
+    await copySparse(source, file, fstatSync(source).size);
+  } finally {
+    closeSync(source);
+  }
+}
+
+async function copySparse(from: number, to: FileHandle, sizeBytes: number): Promise<void> {
+  try {
+    ioctlNumber(to.fd, FICLONE, from);
+    return;
+  } catch {
+    // Other file systems, and two of them, have no clones.
+  }
+  ftruncateSync(to.fd, sizeBytes);
+  const piece = Buffer.allocUnsafe(PIECE_BYTES);
+  for (const { offset, size } of dataExtents(from, sizeBytes)) {
+    for (let at = offset; at < offset + size; at += PIECE_BYTES) {
+      const length = Math.min(PIECE_BYTES, offset + size - at);
+      readSync(from, piece, 0, length, at);
+      await to.write(piece, 0, length, at);
+    }
+  }
+}
+
+async function copyWritten(
+  pid: number,
+  mapping: Mapping,
+  { memory, file }: { readonly memory: FileHandle; readonly file: FileHandle },
+): Promise<void> {
+  const piece = Buffer.allocUnsafe(PIECE_BYTES);
+  for (const run of writtenRuns(pid, mapping)) {
+    for (let at = run.from; at < run.to; at += PIECE_BYTES) {
+      const { bytesRead } = await memory.read(piece, 0, Math.min(PIECE_BYTES, run.to - at), mapping.start + at);
+      await file.write(piece, 0, bytesRead, at);
+    }
+  }
+}
+
+interface Run {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Where the process has pages of its own in place of those of the file, as offsets; what lies closer together is one. */
+function* writtenRuns(pid: number, { start, sizeBytes }: Mapping): Generator<Run, void, undefined> {
+  let run: { from: number; to: number } | undefined;
+  for (const page of writtenPages(pid, start, sizeBytes)) {
+    const at = page * PAGE_BYTES;
+    if (run !== undefined && at - run.to > GAP_PAGES * PAGE_BYTES) {
+      yield run;
+      run = undefined;
+    }
+    run ??= { from: at, to: at };
+    run.to = at + PAGE_BYTES;
+  }
+  if (run !== undefined) yield run;
+}
+
+function* writtenPages(pid: number, start: number, sizeBytes: number): Generator<number, void, undefined> {
+  const fd = openSync(`/proc/${pid}/pagemap`, "r");
+  try {
+    const entries = Buffer.allocUnsafe(PIECE_BYTES);
+    const pages = sizeBytes / PAGE_BYTES;
+    for (let first = 0; first < pages; first += PIECE_BYTES / ENTRY_BYTES) {
+      const wanted = Math.min(PIECE_BYTES, (pages - first) * ENTRY_BYTES);
+      const got = readSync(fd, entries, 0, wanted, (start / PAGE_BYTES + first) * ENTRY_BYTES);
+      for (let at = 0; at < got; at += ENTRY_BYTES) {
+        const flags = entries.readUInt32LE(at + 4);
+        const isThere = flags >= PRESENT || (flags & SWAPPED) !== 0;
+        if (isThere && (flags & OF_FILE) === 0) yield first + at / ENTRY_BYTES;
+      }
+    }
+  } finally {
+    closeSync(fd);
+  }
+}

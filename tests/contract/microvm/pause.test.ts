@@ -1,0 +1,4 @@
+import { pausesContract } from "../pause.ts";
+import { MICROVM } from "./backend.ts";
+
+pausesContract(MICROVM);
