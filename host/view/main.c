@@ -1,6 +1,6 @@
 /*
  * dsec-view NODE SANDBOXES PAGE TREE...: serves the files of one node's sandboxes on descriptor 3, an open and mounted /dev/fuse.
- * README.md says who starts it, and how it is followed when it dies.
+ * dsec-view --hold: keeps that descriptor open. README.md says who starts them, and how they are followed when they die.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,13 +29,12 @@ static void shield(void)
 		close(fd);
 }
 
-/*
- * It works for sandboxes: what it does not need, nobody shall get through it. It reads which cgroup a process is in and which
- * doors an agent holds, for which the kernel wants the right to trace.
- */
-static int drop_rights(void)
+/* It reads which cgroup a process is in and which doors an agent holds, for which the kernel wants the right to trace. */
+#define SERVER_RIGHTS (1ull << CAP_SYS_PTRACE | 1ull << CAP_DAC_READ_SEARCH)
+
+/* It works for sandboxes: what it does not need, nobody shall get through it. */
+static int drop_rights(uint64_t kept)
 {
-	const uint64_t kept = 1ull << CAP_SYS_PTRACE | 1ull << CAP_DAC_READ_SEARCH;
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2];
 
@@ -66,13 +65,17 @@ int main(int argc, char **argv)
 	static struct node node;
 	struct request_page *page;
 
+	if (argc == 2 && strcmp(argv[1], "--hold") == 0) {
+		shield();
+		return drop_rights(0) ? EXIT_USAGE : hold(FUSE_FD);
+	}
 	if (argc < 5) {
-		fprintf(stderr, "usage: dsec-view NODE SANDBOXES PAGE TREE...\n");
+		fprintf(stderr, "usage: dsec-view NODE SANDBOXES PAGE TREE... | --hold\n");
 		return EXIT_USAGE;
 	}
 	shield();
 	page = map_page(argv[3]);
-	if (page == NULL || node_open(&node, argv[1], argv[2], argv + 4) || drop_rights()) {
+	if (page == NULL || node_open(&node, argv[1], argv[2], argv + 4) || drop_rights(SERVER_RIGHTS)) {
 		fprintf(stderr, "dsec-view: %s\n", strerror(errno));
 		return EXIT_USAGE;
 	}

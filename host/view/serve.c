@@ -19,6 +19,8 @@ enum {
 	/* What stdio takes for its buffer: most files are read in one go, as their numbers belong together. */
 	BLOCK_BYTES = 65536,
 	MINOR = 31,
+	/* For one answer. Whoever takes longer hangs, and all readers with it: the end of this process is the way on. */
+	ANSWER_S = 5,
 };
 
 static const struct {
@@ -193,7 +195,11 @@ int serve(const struct node *node, int fuse, struct request_page *page)
 		/* Unmounted: nobody can see these files any more. */
 		if (got < 0)
 			return errno == ENODEV ? 0 : 1;
-		if ((size_t)got >= sizeof page->header)
-			answer(node, fuse, page, (size_t)got);
+		if ((size_t)got < sizeof page->header)
+			continue;
+		/* SIGALRM ends the process: the node starts another one, which gives the request up. */
+		alarm(ANSWER_S);
+		answer(node, fuse, page, (size_t)got);
+		alarm(0);
 	}
 }

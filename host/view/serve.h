@@ -20,4 +20,7 @@ struct request_page {
 /* Answers requests of the kernel on `fuse` until the file system is unmounted. Returns an exit status. */
 int serve(const struct node *node, int fuse, struct request_page *page);
 
+/* hold.c: keeps `fuse` open until the file system is unmounted. Returns an exit status. */
+int hold(int fuse);
+
 #endif

@@ -36,16 +36,7 @@ for (const binary of ["dsec-view", "dsec-view-asan"]) {
         for (const [file, value] of part.writes) writeFileSync(join(part.dir, file), value, { flag: "r+" });
       }
       isInUse = false;
-      view = await openView({
-        binary: join(BUILD, binary),
-        runDir: root,
-        sandboxesDir: join(root, "sandboxes"),
-        node,
-        trees: cgroups.trees,
-        cgroups: cgroups.agentDirs,
-        isInUse: () => isInUse,
-        log: (line) => said.push(line),
-      });
+      view = await open();
     });
     afterEach(async () => {
       isInUse = false;
@@ -58,10 +49,22 @@ for (const binary of ["dsec-view", "dsec-view-asan"]) {
       rmSync(root, { recursive: true });
     });
 
+    function open(): Promise<View> {
+      return openView({
+        binary: join(BUILD, binary),
+        runDir: root,
+        sandboxesDir: join(root, "sandboxes"),
+        node,
+        trees: cgroups.trees,
+        cgroups: cgroups.agentDirs,
+        isInUse: () => isInUse,
+        log: (line) => said.push(line),
+      });
+    }
     /** A program of the sandbox's cgroups. */
     function inside(line: string): ChildProcess {
       const enter = cgroups.trees.map(({ dir }) => `echo 0 > ${dir}/${ID}/cgroup.procs`).join(" && ");
-      return spawn("sh", ["-c", `${enter} && cd ${view.path} && ${line}`], { stdio: ["ignore", "pipe", "pipe"] });
+      return spawn("sh", ["-c", `${enter} && cd ${view.path} && ${line}`], { stdio: ["pipe", "pipe", "pipe"] });
     }
     async function read(line: string): Promise<string> {
       const child = inside(line);
@@ -86,7 +89,7 @@ for (const binary of ["dsec-view", "dsec-view-asan"]) {
     });
 
     test("lives with the agents: what ends the cgroup of the node leaves it alone", () => {
-      assert.deepEqual(cgroups.agentPids(), [view.pid]);
+      assert.deepEqual(cgroups.agentPids().toSorted(), [view.pid, view.holderPid].toSorted());
     });
 
     test("what the node wrote down about a sandbox decides which processors it sees, and since when it runs", async () => {
@@ -150,6 +153,42 @@ for (const binary of ["dsec-view", "dsec-view-asan"]) {
       assert.match(await read("cat meminfo"), /^MemTotal: +24576 kB\n/);
     });
 
+    test("a server that hangs holds readers up for some seconds, and is followed by another", async () => {
+      const { pid } = view;
+      const record = join(root, "sandboxes", ID, "agent.json");
+      // Whoever opens it to read waits for a writer.
+      execFileSync("mkfifo", [record]);
+      assert.match(await read("cat uptime"), /Input\/output error/);
+      rmSync(record);
+      assert.match(await read("cat uptime"), /^\d+\.\d\d \d+\.\d\d\n$/);
+      assert.notEqual(view.pid, pid);
+    });
+
+    test("a node and its server that die together leave the connection to the next node", async () => {
+      const held = inside("exec 3<meminfo; echo open; read go; cat <&3");
+      assert.ok(held.stdout !== null && held.stdin !== null);
+      assert.equal(String((await once(held.stdout, "data"))[0]), "open\n");
+      isInUse = true;
+      await view[Symbol.asyncDispose]();
+      process.kill(view.pid, "SIGKILL");
+      view = await open();
+      held.stdin.write("go\n");
+      assert.match(await text(held.stdout), /^MemTotal: +24576 kB/);
+      assert.deepEqual(cgroups.agentPids().toSorted(), [view.pid, view.holderPid].toSorted());
+    });
+
+    test("whoever holds the connection is followed, too", async () => {
+      const { holderPid } = view;
+      process.kill(holderPid, "SIGKILL");
+      while (view.holderPid === holderPid || view.holderPid === 0) await delay(5);
+      assert.match(await read("cat meminfo"), /^MemTotal: +24576 kB\n/);
+      isInUse = true;
+      await view[Symbol.asyncDispose]();
+      process.kill(view.pid, "SIGKILL");
+      view = await open();
+      assert.match(await read("cat meminfo"), /^MemTotal: +24576 kB\n/);
+    });
+
     test("one that is in use stays when its node goes, and the next node takes it over", async () => {
       const held = inside("exec 3<meminfo; echo open; sleep 0.5; cat <&3");
       assert.ok(held.stdout !== null);
@@ -159,16 +198,7 @@ for (const binary of ["dsec-view", "dsec-view-asan"]) {
       isInUse = true;
       await view[Symbol.asyncDispose]();
       assert.match(await read("head -n 1 meminfo"), /^MemTotal: +24576 kB/);
-      view = await openView({
-        binary: join(BUILD, binary),
-        runDir: root,
-        sandboxesDir: join(root, "sandboxes"),
-        node,
-        trees: cgroups.trees,
-        cgroups: cgroups.agentDirs,
-        isInUse: () => isInUse,
-        log: (line) => said.push(line),
-      });
+      view = await open();
       assert.notEqual(view.pid, pid);
       assert.match(await text(held.stdout), /^MemTotal: +24576 kB/);
     });
