@@ -46,13 +46,18 @@ test("a result is the same wherever its stream is cut", () => {
     part(3, gone),
     end(0, 3 << 8),
   ];
-  const stream = Buffer.concat(parts);
+  const stream = Buffer.concat([...parts, part(7, Buffer.alloc(0)), part(1, Buffer.from("next")), end(0, 9)]);
   fc.assert(
     fc.property(fc.array(fc.integer({ min: 0, max: stream.length })), (cuts) => {
       const reader = new CellResultReader();
       const places = [0, ...cuts.sort((a, b) => a - b), stream.length];
-      const results = places.slice(1).map((to, index) => reader.push(stream.subarray(places[index], to)));
-      const result = results.find((each) => each !== undefined);
+      const news = places.slice(1).flatMap((to, index) => reader.push(stream.subarray(places[index], to)));
+      assert.deepEqual(
+        news.map(({ type }) => type),
+        ["result", "ready", "result"],
+      );
+      const [result, next] = news.flatMap((each) => (each.type === "result" ? [each.result] : []));
+      assert.deepEqual([next?.signal, String(next?.stdout), next?.files], [9, "next", []]);
       assert.deepEqual([result?.code, result?.verdict, result?.clean, result?.cpuMs], [3, "ended", true, 1.5]);
       assert.deepEqual([String(result?.stdout), String(result?.stderr), result?.missing], ["out", "err", ["gone"]]);
       assert.deepEqual(

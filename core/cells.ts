@@ -1,7 +1,7 @@
 import { SandboxError } from "#core/errors.ts";
 
 /**
- * What edge and keeper say to each other about one call. A request, on the keeper's stdin; integers are little-endian:
+ * What edge and keeper say to each other, one call after the other. A request, on the keeper's stdin; integers are little-endian:
  *
  *     offset  size  field
  *          0     8  processor time, µs          32  8  bytes of all wanted files     52  4  files that follow
@@ -17,8 +17,10 @@ import { SandboxError } from "#core/errors.ts";
  *     1 stdout · 2 stderr · 3 file: u32 mode, u32 state (0 whole, 1 missing, 2 too large), u64 bytes, name · 4 data of the file before
  *     5 end: u8 verdict, u8 clean, u16 zero, i32 status as of wait(2), u64 wall µs, u64 processor µs, u64 peak bytes, u32 errno
  *     6 refused: u32 errno: nothing was run
+ *     7 ready: the next request may come, for a cell that nobody has been in
  *
  * `end` comes when every process of the cell has ended and what it wrote is collected. `clean`: its cgroups were empty and are gone.
+ * Input that the program did not read is read by the keeper. After a refusal, and after the last call that it may serve, it ends.
  */
 const HEAD_BYTES = 72;
 const FILE_HEAD_BYTES = 16;
@@ -126,37 +128,47 @@ function texts(what: string, values: readonly string[]): Buffer {
   return Buffer.from(values.map((value) => `${value}\0`).join(""));
 }
 
-/** Reads a result out of chunks that may be cut anywhere. */
+/** What a keeper says: how a call ended, or that it can take another. */
+export type CellNews = { readonly type: "result"; readonly result: CellResult } | { readonly type: "ready" };
+
+interface FileUnderWay {
+  readonly name: string;
+  readonly mode: number;
+  readonly pieces: Uint8Array[];
+}
+
+/** Reads what a keeper says out of chunks that may be cut anywhere. */
 export class CellResultReader {
   #rest: Buffer = Buffer.alloc(0);
-  readonly #outputs: { readonly stdout: Uint8Array[]; readonly stderr: Uint8Array[] } = { stdout: [], stderr: [] };
-  readonly #files: { readonly name: string; readonly mode: number; readonly pieces: Uint8Array[] }[] = [];
-  readonly #missing: string[] = [];
-  readonly #tooLarge: string[] = [];
+  #outputs: { readonly stdout: Uint8Array[]; readonly stderr: Uint8Array[] } = { stdout: [], stderr: [] };
+  #files: FileUnderWay[] = [];
+  #missing: string[] = [];
+  #tooLarge: string[] = [];
 
-  /** The result once it is whole. Throws `Internal` for what no keeper says, `SandboxLimit` when it refused the request. */
-  push(chunk: Uint8Array): CellResult | undefined {
+  /** What is whole by now. Throws `Internal` for what no keeper says, `SandboxLimit` when it refused the request. */
+  push(chunk: Uint8Array): readonly CellNews[] {
+    const news: CellNews[] = [];
     let rest = this.#rest.length === 0 ? Buffer.from(chunk) : Buffer.concat([this.#rest, chunk]);
     while (rest.length >= PART_HEAD_BYTES) {
       const size = rest.readUInt32LE(4);
       if (size > PART_LIMIT_BYTES) throw malformed(`a part of ${size} bytes`);
       if (rest.length < PART_HEAD_BYTES + size) break;
-      const part = rest.subarray(PART_HEAD_BYTES, PART_HEAD_BYTES + size);
-      const result = this.#take(rest[0] ?? 0, part);
-      if (result !== undefined) return result;
+      const said = this.#take(rest[0] ?? 0, rest.subarray(PART_HEAD_BYTES, PART_HEAD_BYTES + size));
+      if (said !== undefined) news.push(said);
       rest = rest.subarray(PART_HEAD_BYTES + size);
     }
     this.#rest = rest;
-    return undefined;
+    return news;
   }
 
-  #take(type: number, part: Buffer): CellResult | undefined {
+  #take(type: number, part: Buffer): CellNews | undefined {
     if (type === 1) this.#outputs.stdout.push(part);
     else if (type === 2) this.#outputs.stderr.push(part);
     else if (type === 3) this.#file(part);
     else if (type === 4) this.#files.at(-1)?.pieces.push(part);
-    else if (type === 5) return this.#end(part);
+    else if (type === 5) return { type: "result", result: this.#end(part) };
     else if (type === 6) throw refused(part.readUInt32LE(0));
+    else if (type === 7) return { type: "ready" };
     else throw malformed(`a part of type ${type}`);
     return undefined;
   }
@@ -174,6 +186,9 @@ export class CellResultReader {
     if (part.length !== END_BYTES || verdict === undefined) throw malformed("an end that is none");
     const status = part.readInt32LE(4);
     const signal = status & 0x7f;
+    const [outputs, files, missing, tooLarge] = [this.#outputs, this.#files, this.#missing, this.#tooLarge];
+    this.#outputs = { stdout: [], stderr: [] };
+    [this.#files, this.#missing, this.#tooLarge] = [[], [], []];
     return {
       verdict,
       clean: part[1] === 1,
@@ -183,11 +198,11 @@ export class CellResultReader {
       wallMs: Number(part.readBigUInt64LE(8)) / 1000,
       cpuMs: Number(part.readBigUInt64LE(16)) / 1000,
       peakBytes: Number(part.readBigUInt64LE(24)),
-      stdout: Buffer.concat(this.#outputs.stdout),
-      stderr: Buffer.concat(this.#outputs.stderr),
-      files: this.#files.map(({ name, mode, pieces }) => ({ name, mode, bytes: Buffer.concat(pieces) })),
-      missing: this.#missing,
-      tooLarge: this.#tooLarge,
+      stdout: Buffer.concat(outputs.stdout),
+      stderr: Buffer.concat(outputs.stderr),
+      files: files.map(({ name, mode, pieces }) => ({ name, mode, bytes: Buffer.concat(pieces) })),
+      missing,
+      tooLarge,
     };
   }
 }

@@ -123,11 +123,11 @@ export type TaskAction =
       readonly parents: boolean;
     }
   /**
-   * In a sandbox with cells: the place of one call, ready when the start resolves. `program`: `cold` is started at the call, `forked` is
-   * made by the fork server now and waits, `started` is started now and waits. stdin takes the request, stdout gives the result in
-   * the coding of `core/cells.ts`.
+   * In a sandbox with cells: makes the places of so many calls one after the other; the first is ready when the start resolves. Each has
+   * the user id behind that of the one before. `program`: `cold` is started at the call, `forked` is made by the fork server ahead and
+   * waits, a program is started ahead and waits. stdin takes requests, stdout gives results in the coding of `core/cells.ts`.
    */
-  | { readonly type: "cell"; readonly program: CellProgram; readonly spaceBytes: number }
+  | { readonly type: "cell"; readonly program: CellProgram; readonly calls: number; readonly spaceBytes: number }
   /** In a sandbox with cells: a program that forks what runs in them. It keeps the rights of the sandbox's root. */
   | { readonly type: "fork-server"; readonly argv: readonly Uint8Array[] }
   /**

@@ -3,11 +3,12 @@ import { SandboxError } from "#core/errors.ts";
 import type { FunctionHost, FunctionLease, FunctionRuntime } from "#core/functions.ts";
 import type { CellProgram, GuestLink } from "#core/guest.ts";
 import { DEFAULT_RESOURCES, type Resources, type SandboxSpec } from "#core/sandbox.ts";
-import { Cell } from "./cell.ts";
+import { Keeper } from "./keeper.ts";
 
-/** Users of calls: none that a base has, and one after the other, so that no call is counted with the one before. */
+/** Users of calls: none that a base has. A keeper has a range of them, and the next one that behind it, so that no call is counted with another. */
 const FIRST_UID = 20_000;
-const UIDS = 40_000;
+const CALLS_PER_KEEPER = 100;
+const UID_RANGES = 400;
 /** Processes of the platform in a container, and of the calls: each call has a limit of its own. */
 const CONTAINER_PIDS = 16_384;
 const MIB = 1024 * 1024;
@@ -31,7 +32,7 @@ export class FunctionContainer {
   readonly #lease: FunctionLease;
   readonly #link: GuestLink;
   #tasks = 0;
-  #cells = 0;
+  #keepers = 0;
   #destroyed: Promise<void> | undefined;
 
   private constructor(options: FunctionContainerOptions, lease: FunctionLease, link: GuestLink) {
@@ -71,15 +72,17 @@ export class FunctionContainer {
     return this.#link.closed;
   }
 
-  /** Rejects when none can be made: the container is no good then. `cold`: whatever the runtime keeps warm. */
-  makeCell(options: { readonly cold: boolean }): Promise<Cell> {
+  /** Resolves when its first call would begin at once. Rejects when none can be made: the container is no good then. */
+  startKeeper(): Promise<Keeper> {
     const { runtime, spaceMiB } = this.#options;
-    this.#cells += 1;
-    return Cell.make({
+    const range = this.#keepers % UID_RANGES;
+    this.#keepers += 1;
+    return Keeper.start({
       link: this.#link,
       number: this.#number(),
-      uid: FIRST_UID + (this.#cells % UIDS),
-      program: options.cold ? "cold" : programOf(runtime),
+      uid: FIRST_UID + range * CALLS_PER_KEEPER,
+      calls: CALLS_PER_KEEPER,
+      program: programOf(runtime),
       env: runtime.env,
       spaceBytes: spaceMiB * MIB,
     });

@@ -1,12 +1,13 @@
 import type { CellRequest, CellResult } from "#core/cells.ts";
 import type { Clock } from "#core/clock.ts";
-import type { Cell } from "./cell.ts";
 import { FunctionContainer, type FunctionContainerOptions } from "./container.ts";
+import type { Keeper, KeeperState } from "./keeper.ts";
 
 /** How far pools go ahead of need. */
 export interface PoolLimits {
-  /** Cells that wait while a pool is in use. */
+  /** Keepers that wait for a call while a pool is in use, beyond those that were lately in use at once. */
   readonly floor: number;
+  /** Most keepers, those beyond not counted. */
   readonly ceiling: number;
   /** A pool that nobody has used for so long is given back. */
   readonly idleMs: number;
@@ -19,26 +20,28 @@ export type PoolOptions = Omit<FunctionContainerOptions, "signal"> & {
   readonly log: (line: string) => void;
 };
 
-/** A container or two, and the cells that are ready in it. */
+/** A container, and the keepers in it that have a cell ready. */
 interface Housing {
   readonly container: FunctionContainer;
-  readonly ready: Cell[];
-  /** Cells under way or in use. */
+  readonly ready: Keeper[];
+  /** Keepers that have a call, or are on their way to the next. */
   used: number;
-  /** It makes no more cells, and goes with its last. */
+  /** It starts no more keepers, and goes with its last call. */
   retired: boolean;
 }
+
+type Place = readonly [Housing, Keeper];
 
 const OPEN_MS = 60_000;
 /** After so long without being reached, the memory of a peak has halved. */
 const FORGET_PEAK_MS = 5_000;
 
-/** The cells of one runtime on one node: as many are ready as were lately in use at once, between floor and ceiling. */
+/** The keepers of one runtime on one node: as many as were lately in use at once, and a floor of others, up to a ceiling. */
 export class FunctionPool {
   readonly #options: PoolOptions;
   #housing: Promise<Housing> | undefined;
   readonly #housings = new Set<Housing>();
-  readonly #waiting: PromiseWithResolvers<readonly [Housing, Cell]>[] = [];
+  readonly #waiting: PromiseWithResolvers<Place>[] = [];
   #making = 0;
   #inUse = 0;
   #peak = 0;
@@ -66,13 +69,12 @@ export class FunctionPool {
   async run(request: CellRequest, signal: AbortSignal): Promise<CellResult> {
     this.#count(1);
     try {
-      const [housing, cell] = await this.#take(signal);
-      // Before the call: the next cell is made while this one works.
+      const [housing, keeper] = await this.#take(signal);
       this.#refill();
       try {
-        return await cell.run(request, signal);
+        return await keeper.run(request, signal);
       } finally {
-        void cell.ended.then((clean) => this.#left(housing, clean));
+        void keeper.next.then((state) => this.#back(housing, keeper, state));
       }
     } finally {
       this.#count(-1);
@@ -86,15 +88,15 @@ export class FunctionPool {
     await Promise.all([...this.#housings].map((housing) => this.#destroy(housing)));
   }
 
-  async #take(signal: AbortSignal): Promise<readonly [Housing, Cell]> {
+  async #take(signal: AbortSignal): Promise<Place> {
     const housing = await this.#open();
     signal.throwIfAborted();
-    const cell = housing.ready.shift();
-    if (cell !== undefined) {
+    const keeper = housing.ready.pop();
+    if (keeper !== undefined) {
       housing.used += 1;
-      return [housing, cell];
+      return [housing, keeper];
     }
-    const waiting = Promise.withResolvers<readonly [Housing, Cell]>();
+    const waiting = Promise.withResolvers<Place>();
     this.#waiting.push(waiting);
     this.#refill();
     const leave = () => {
@@ -126,13 +128,16 @@ export class FunctionPool {
     return housing;
   }
 
-  /** Makes as many cells as are waited for, and as many as were lately used at once. */
+  get #wanted(): number {
+    const { floor, ceiling } = this.#options.limits;
+    return Math.min(ceiling, Math.max(this.#peak, this.#inUse)) + floor;
+  }
+
   #refill(): void {
     void this.#housing?.then(
       (housing) => {
-        const { floor, ceiling } = this.#options.limits;
-        const wanted = this.#waiting.length + Math.min(ceiling, Math.max(floor, this.#peak));
-        while (!housing.retired && housing.ready.length + this.#making < wanted) void this.#make(housing);
+        const has = () => housing.ready.length + housing.used + this.#making;
+        while (!housing.retired && has() < Math.max(this.#wanted, 1)) void this.#make(housing);
       },
       () => undefined,
     );
@@ -141,14 +146,7 @@ export class FunctionPool {
   async #make(housing: Housing): Promise<void> {
     this.#making += 1;
     try {
-      const cell = await housing.container.makeCell({ cold: false });
-      const waiting = this.#waiting.shift();
-      if (waiting === undefined) {
-        housing.ready.push(cell);
-      } else {
-        housing.used += 1;
-        waiting.resolve([housing, cell]);
-      }
+      this.#give(housing, await housing.container.startKeeper());
     } catch (error) {
       this.#options.log(`a container of functions made no cell: ${String(error)}`);
       this.#retire(housing);
@@ -158,15 +156,30 @@ export class FunctionPool {
     }
   }
 
-  #left(housing: Housing, clean: boolean): void {
+  /** To whoever waits longest; else it waits itself, unless enough do. */
+  #give(housing: Housing, keeper: Keeper): void {
+    const waiting = housing.retired ? undefined : this.#waiting.shift();
+    if (waiting !== undefined) {
+      housing.used += 1;
+      waiting.resolve([housing, keeper]);
+    } else if (housing.retired || housing.ready.length + housing.used >= this.#wanted) {
+      keeper.close();
+    } else {
+      housing.ready.push(keeper);
+    }
+  }
+
+  #back(housing: Housing, keeper: Keeper, state: KeeperState): void {
     housing.used -= 1;
     // A container that was destroyed takes its keepers along before they could say that they have ended.
-    if (!clean && !housing.retired) {
+    if (state === "unclean" && !housing.retired) {
       this.#options.log(
         `a container of functions was not clean after a call, and is destroyed: ${housing.container.id}`,
       );
       this.#retire(housing);
     }
+    if (state === "ready") this.#give(housing, keeper);
+    else this.#refill();
     if (housing.retired && housing.used === 0) void this.#destroy(housing);
   }
 
@@ -175,9 +188,9 @@ export class FunctionPool {
     if (housing.retired) return;
     housing.retired = true;
     this.#housing = undefined;
-    for (const cell of housing.ready.splice(0)) cell.close();
+    for (const keeper of housing.ready.splice(0)) keeper.close();
     if (housing.used === 0) void this.#destroy(housing);
-    // Whoever waits for a cell of it waits for one of the next.
+    // Whoever waits for a keeper of it waits for one of the next.
     if (this.#waiting.length > 0)
       void this.#open().then(
         () => this.#refill(),

@@ -2,10 +2,12 @@
 #include "cell.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "bytes.h"
@@ -15,16 +17,21 @@
 /* The container is not what it was: it must not be used again. */
 #define EXIT_UNCLEAN 70
 
+/* Ends what there is, and says whether nothing of it is left. */
+static bool leave(struct cell *cell) {
+	bool ended = cell_end(cell) == 0;
+	return cell_cgroups_remove(cell) == 0 && ended;
+}
+
 static _Noreturn void fail(struct cell *cell, int report, int error) {
 	struct report message = {.stage = STAGE_CELL, .value = error};
-	cell_end(cell);
-	cell_cgroups_remove(cell);
+	leave(cell);
 	ssize_t ignored = write(report, &message, sizeof message);
 	(void)ignored;
 	_exit(127);
 }
 
-/* The words stay mapped until the process ends. */
+/* The words stay mapped until they are forgotten. */
 static int take_request(const struct cell *cell, struct cell_request *request) {
 	uint8_t head[CELL_HEAD];
 	int error = cell_read(head, sizeof head);
@@ -48,50 +55,92 @@ static void send_end(const struct cell_outcome *outcome, bool clean) {
 	put64(end + 24, outcome->usage.peak_bytes);
 	put32(end + 32, (uint32_t)outcome->error);
 	cell_send(PART_END, end, sizeof end);
+	cell_out_flush();
 }
 
 static void refuse(int error) {
 	uint8_t number[4];
 	put32(number, (uint32_t)error);
 	cell_send(PART_REFUSED, number, sizeof number);
+	cell_out_flush();
 }
 
-/* What is in the cell ends before anything is said of it: a result means that nothing of the call is left. */
-static _Noreturn void serve(struct cell *cell) {
+/* What the program did not want to read. */
+static int skip(uint64_t size) {
+	static uint8_t piece[65536];
+	int error = 0;
+	for (uint64_t left = size; left > 0 && error == 0;) {
+		size_t some = left < sizeof piece ? (size_t)left : sizeof piece;
+		error = cell_read(piece, some);
+		left -= some;
+	}
+	return error;
+}
+
+/* What is in the cell ends before anything is said of it: a result means that nothing of the call runs. */
+static void serve(struct cell *cell) {
 	struct cell_request request;
 	struct cell_outcome outcome;
 	int error = take_request(cell, &request);
 	if (error != 0) {
-		bool clean = cell_end(cell) == 0 && cell_cgroups_remove(cell) == 0;
+		bool clean = leave(cell);
 		/* An edge that needs no call any more closes the stream. */
 		if (error != EPIPE) refuse(error);
 		_exit(clean ? 0 : EXIT_UNCLEAN);
 	}
-	cell_pump(cell, &request, &outcome);
-	bool clean = cell->init == 0 && cell_cgroups_remove(cell) == 0;
-	if (cell_files_give(cell, &request) == 0) send_end(&outcome, clean);
-	_exit(clean ? 0 : EXIT_UNCLEAN);
+	uint64_t unread = cell_pump(cell, &request, &outcome);
+	bool clean = cell_cgroups_remove(cell) == 0 && outcome.ended;
+	error = cell_files_give(cell, &request);
+	munmap((void *)request.argv, request.argv_size + request.env_size + request.wanted_size);
+	if (error == 0) send_end(&outcome, clean);
+	if (!clean) _exit(EXIT_UNCLEAN);
+	if (error != 0 || skip(unread) != 0) _exit(0);
+}
+
+/* The place of the next call, with its program where that is there before. */
+static int prepare(struct cell *cell, const struct start *start) {
+	int error = cell_cgroups_make(cell);
+	if (error == 0) error = cell_room_open(cell);
+	if (error == 0) error = cell_open_ends(cell);
+	return error == 0 ? cell_program_ready(cell, start) : error;
 }
 
 static void stop(int number) {
 	(void)number;
+	if (!cell_stopped) close(0);
 	cell_stopped = 1;
+}
+
+static int begin(struct cell *cell) {
+	/* Without SA_RESTART: whatever it waits for, it ends the cell first. */
+	struct sigaction stopping = {.sa_handler = stop};
+	prctl(PR_SET_NAME, "dsec-keeper");
+	sigaction(SIGTERM, &stopping, NULL);
+	snprintf(cell->name, sizeof cell->name, "c%d", getpid());
+	cell->self_fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	return cell->self_fd < 0 || unshare(CLONE_NEWNS) != 0 ? errno : 0;
 }
 
 void cell_main(const struct options *options, const struct start *start, const struct identity *identity, int report) {
 	static struct cell cell;
 	cell = (struct cell){.options = options, .uid = identity->uid, .cwd = start->cwd, .space = -1, .work = -1, .init_fd = -1};
-	cell.served = cell.go = cell.watch = -1;
-	prctl(PR_SET_NAME, "dsec-keeper");
-	/* Without SA_RESTART: whatever it waits for, it ends the cell first. */
-	struct sigaction stopping = {.sa_handler = stop};
-	sigaction(SIGTERM, &stopping, NULL);
-	snprintf(cell.name, sizeof cell.name, "c%d", getpid());
-	int error = cell_cgroups_make(&cell);
-	if (error == 0) error = cell_make_room(&cell, start->length);
-	if (error == 0) error = cell_open_ends(&cell);
-	if (error == 0) error = cell_program_ready(&cell, start);
+	cell.served = cell.go = cell.watch = cell.init_socket = -1;
+	cell.space_bytes = start->length;
+	cell.calls_left = start->offset;
+	int error = begin(&cell);
+	if (error == 0) error = prepare(&cell, start);
 	if (error != 0) fail(&cell, report, error);
 	close(report);
-	serve(&cell);
+	for (;;) {
+		serve(&cell);
+		cell_forget(&cell);
+		if (cell_stopped || --cell.calls_left == 0) _exit(0);
+		cell.uid++;
+		error = cell_space_close(&cell);
+		if (error == 0) error = prepare(&cell, start);
+		/* Nothing was left of the call before: whoever needs another cell makes one. */
+		if (error != 0) _exit(leave(&cell) ? 0 : EXIT_UNCLEAN);
+		cell_send(PART_READY, NULL, 0);
+		cell_out_flush();
+	}
 }

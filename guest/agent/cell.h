@@ -1,13 +1,14 @@
 /*
- * A cell: the place where one call of a function runs, used once. Its keeper, which is this code, stays outside of it.
+ * A cell: the place where one call of a function runs, used once. Its keeper, which is this code, stays outside of it, and makes
+ * one cell after the other, each for a user of its own.
  *
- *   edge ══ request, result ══ agent ── pipes ──► keeper ──► init of the cell: holds its namespaces, reaps
- *                                                   │  └────► program: the call, in the cell's namespaces and cgroup
- *                                                   └── socket ──► fork server of the container, which may make the program instead
+ *   edge ══ requests, results ══ agent ── pipes ──► keeper ──► init of the room: holds its namespaces, reaps
+ *                                                     │  └────► program: the call, in the room's namespaces and the cell's cgroups
+ *                                                     └── socket ──► fork server of the container, which may make the program instead
  *
- * Nothing of a cell is cleaned for the next call. Its processes, sockets, shared memory and queues end with the namespaces that its
- * init holds, its files with a file system of its own, its memory and its count of both with a cgroup of its own; the end of
- * each is seen before the result is sent.
+ * Nothing of a cell is cleaned for the next call. Its files end with a file system of its own, its processes and their memory with
+ * cgroups of its own, and their end is seen before the result is sent. Its namespaces, the room, serve the next cell only when
+ * nothing in them tells of this one: no process, no socket, no object of System V, no queue, not one packet that was counted.
  */
 #ifndef CELL_H
 #define CELL_H
@@ -38,13 +39,16 @@ struct cell_usage {
 struct cell {
 	const struct options *options;
 	uid_t uid;
+	uint64_t calls_left; /* that the keeper may still serve, each as the next user */
+	uint64_t space_bytes;
 	const char *cwd;
+	int self_fd; /* the keeper's own */
 	struct cell_cgroup cgroups[CGROUP_LIMIT];
 	int cgroup_count;
 	char name[16];  /* of its cgroups */
 	int space, work; /* the writable file system, and the directory in it that calls begin in */
-	pid_t init;
-	int init_fd;
+	pid_t init; /* 0: there is no room */
+	int init_fd, init_socket;
 	pid_t program; /* 0: none, or the fork server's */
 	int served;    /* the fork server's socket: it tells the program's end there; -1: none */
 	int watch;     /* readable once the program has ended */
@@ -59,9 +63,23 @@ _Noreturn void cell_main(const struct options *options, const struct start *star
 /* cell_room.c: 0 or an errno. */
 /* Once for a container: places for what cells put there, and a root that nobody can write to. */
 int cell_prepare_container(void);
-int cell_make_room(struct cell *cell, uint64_t space_bytes);
-/* Enters the cell's namespaces, all but that of processes. */
+/* A room that tells of nobody, the one before or a new one, and in it the space of the next cell. */
+int cell_room_open(struct cell *cell);
+/* Ends the room, and with it everything that is in it. */
+int cell_room_close(struct cell *cell);
+/* Enters the room's namespaces, all but that of processes. */
 int cell_enter(const struct cell *cell);
+
+/* cell_space.c: 0 or an errno. */
+int cell_space_open(struct cell *cell);
+int cell_space_close(struct cell *cell);
+
+/* cell_traces.c */
+/* What a new room looks like: asked from its namespace of objects and queues, with its /proc mounted. 0 or an errno. */
+int cell_traces_learn(void);
+void cell_traces_forget(void);
+/* Whether it looks so still. */
+bool cell_traces_none(void);
 
 /* cell_cgroup.c: 0 or an errno. */
 int cell_cgroups_make(struct cell *cell);
@@ -71,6 +89,10 @@ int cell_cgroups_join(const struct cell *cell);
 void cell_cgroups_measure(const struct cell *cell, struct cell_usage *usage);
 /* How long somebody in the cell could have run while no processor was free; 0 where the kernel does not tell. */
 uint64_t cell_cgroups_stalled_us(const struct cell *cell);
+/* Ends every process in them at once, those that are being born, too. False: this kernel cannot. */
+bool cell_cgroups_kill(const struct cell *cell);
+/* Waits until all that were killed have ended. */
+int cell_cgroups_settle(const struct cell *cell);
 /* Fails with EBUSY while any process is left in them: the proof that none is. */
 int cell_cgroups_remove(struct cell *cell);
 
@@ -82,29 +104,45 @@ int cell_program_ready(struct cell *cell, const struct start *start);
 int cell_program_go(struct cell *cell, const struct cell_request *request, bool *unrunnable);
 /* True: it has ended, with `status` as of wait(2). */
 bool cell_program_ended(struct cell *cell, int *status);
-/* Ends everything in the cell, and resolves when nothing is left of it. 0, or an errno. */
+/* Ends everything in the cell, and returns when nothing runs there any more. 0, or an errno. */
 int cell_end(struct cell *cell);
+/* Lets go of what leads to a program that has ended. */
+void cell_forget(struct cell *cell);
+/* Waits for the end of a child, whatever signal comes meanwhile: one that stops the call says nothing about its end. 0 or an errno. */
+int process_collect(pid_t pid);
 
 /* cell_pump.c: carries bytes and holds the limits until the program's end. */
 enum cell_verdict { VERDICT_ENDED, VERDICT_CPU, VERDICT_WALL, VERDICT_OUTPUT, VERDICT_MEMORY, VERDICT_FAULT, VERDICT_UNRUNNABLE };
 struct cell_outcome {
 	uint8_t verdict; /* enum cell_verdict */
+	bool ended;      /* everything that ran in the cell */
 	int status;
 	int error; /* why the program could not be run */
 	uint64_t wall_us;
 	struct cell_usage usage;
 };
-void cell_pump(struct cell *cell, const struct cell_request *request, struct cell_outcome *outcome);
+/* Returns how much of the input is still to be read from the edge. */
+uint64_t cell_pump(struct cell *cell, const struct cell_request *request, struct cell_outcome *outcome);
 
 /* cell_files.c: the files of a request, and those that it wants back. 0 or an errno. */
 int cell_files_take(const struct cell *cell, const struct cell_request *request);
 int cell_files_give(const struct cell *cell, const struct cell_request *request);
 
-/* cell_wire.c: blocking, whole. 0 or an errno. */
+/* cell_wire.c: 0 or an errno. */
 extern volatile sig_atomic_t cell_stopped; /* the edge gives the call up: the next wait ends */
 int cell_read(void *bytes, size_t size);
-int cell_write(const void *bytes, size_t size);
-enum cell_part { PART_STDOUT = 1, PART_STDERR = 2, PART_FILE = 3, PART_DATA = 4, PART_END = 5, PART_REFUSED = 6 };
+/* Most bytes of a part. */
+#define CELL_PIECE 65536u
+enum cell_part { PART_STDOUT = 1, PART_STDERR = 2, PART_FILE = 3, PART_DATA = 4, PART_END = 5, PART_REFUSED = 6, PART_READY = 7 };
+/* Adds a part to what is to be written; waits only where there is no room for it. */
 int cell_send(uint8_t part, const void *bytes, uint32_t size);
+/* Where the bytes of the next part may be put; NULL: something must be written first. */
+uint8_t *cell_out_room(void);
+/* What was put there becomes a part. */
+void cell_out_add(uint8_t part, uint32_t size);
+/* Writes what the stream takes now: 0 when that was all, EAGAIN when it was not. */
+int cell_out_push(void);
+/* Writes all there is; the stream must be a blocking one. */
+int cell_out_flush(void);
 
 #endif

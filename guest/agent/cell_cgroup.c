@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,9 @@
 /* A dead process leaves its cgroup a moment after its end was seen. */
 #define REMOVE_ATTEMPTS 2000
 #define REMOVE_PAUSE_NS 500000
+/* So long the processes that were killed may take to end. */
+#define SETTLE_US 20000000u
+#define SETTLE_LOOK_MS 20
 /* Below its limit by less, a cgroup was at it: the kernel charges in batches. */
 #define PEAK_SLACK (2u << 20)
 
@@ -143,6 +147,35 @@ uint64_t cell_cgroups_stalled_us(const struct cell *cell) {
 		return total == NULL ? 0 : strtoull(total + sizeof "total=" - 1, NULL, 10);
 	}
 	return 0;
+}
+
+static const struct cell_cgroup *killing_cgroup(const struct cell *cell) {
+	for (int at = 0; at < cell->cgroup_count; at++) {
+		if (cell->cgroups[at].dir >= 0 && !cell->cgroups[at].first && has(cell->cgroups[at].dir, "cgroup.kill")) return &cell->cgroups[at];
+	}
+	return NULL;
+}
+
+bool cell_cgroups_kill(const struct cell *cell) {
+	const struct cell_cgroup *cgroup = killing_cgroup(cell);
+	return cgroup != NULL && write_at(cgroup->dir, "cgroup.kill", "1") == 0;
+}
+
+int cell_cgroups_settle(const struct cell *cell) {
+	const struct cell_cgroup *cgroup = killing_cgroup(cell);
+	int events = cgroup == NULL ? -1 : openat(cgroup->dir, "cgroup.events", O_RDONLY | O_CLOEXEC);
+	if (events < 0) return errno;
+	uint64_t end_us = monotonic_us() + SETTLE_US;
+	int error = 0;
+	/* Reading it asks to be told of the next change. */
+	while (field_at(cgroup->dir, "cgroup.events", "populated") != 0 && error == 0) {
+		char text[64];
+		struct pollfd polled = {events, POLLPRI, 0};
+		if (pread(events, text, sizeof text, 0) > 0) poll(&polled, 1, SETTLE_LOOK_MS);
+		if (monotonic_us() > end_us) error = EBUSY;
+	}
+	close(events);
+	return error;
 }
 
 int cell_cgroups_remove(struct cell *cell) {

@@ -101,8 +101,6 @@ static _Noreturn void run(const struct cell *cell, const struct start *words, in
 static int launch(struct cell *cell, const struct start *words, int go, bool *unrunnable) {
 	int report[2], error = 0;
 	if (pipe2(report, O_CLOEXEC) != 0) return errno;
-	/* The next children of this process are born there; it has no other. */
-	if (setns(cell->init_fd, CLONE_NEWPID) != 0) return errno;
 	cell->program = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, 0);
 	if (cell->program == 0) run(cell, words, go, report[1]);
 	if (cell->program < 0 || (cell->watch = (int)syscall(SYS_pidfd_open, cell->program, 0)) < 0) error = errno;
@@ -204,11 +202,11 @@ bool cell_program_ended(struct cell *cell, int *status) {
 	/* A server that is gone takes its programs along. */
 	if (got != sizeof *status) *status = SIGKILL;
 	close_fd(&cell->served);
+	cell->watch = -1;
 	return true;
 }
 
-/* Whole, whatever signal comes meanwhile: one that stops the call says nothing about its end. */
-static int collect(pid_t pid) {
+int process_collect(pid_t pid) {
 	while (waitpid(pid, NULL, 0) != pid) {
 		if (errno != EINTR) return errno;
 	}
@@ -217,11 +215,19 @@ static int collect(pid_t pid) {
 
 int cell_end(struct cell *cell) {
 	if (cell->init <= 0) return 0;
-	if (kill(cell->init, SIGKILL) != 0) return errno;
-	/* Its end waits for those of all others in the cell; who made them must have collected them first. */
-	if (cell->program > 0) collect(cell->program);
+	/* Where a kernel cannot end all of a cgroup at once, the room ends with the cell. */
+	if (!cell_cgroups_kill(cell)) return cell_room_close(cell);
+	int error = cell->program > 0 ? process_collect(cell->program) : 0;
 	cell->program = 0;
-	int error = collect(cell->init);
-	if (error == 0) cell->init = 0;
-	return error;
+	return error == 0 ? cell_cgroups_settle(cell) : error;
+}
+
+void cell_forget(struct cell *cell) {
+	for (int at = 0; at < STREAM_COUNT; at++) close_fd(&cell->ends[at]);
+	close_program_ends(cell);
+	close_fd(&cell->go);
+	/* Of a program that the server made it is the same. */
+	if (cell->watch == cell->served) cell->watch = -1;
+	close_fd(&cell->served);
+	close_fd(&cell->watch);
 }

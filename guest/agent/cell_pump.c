@@ -10,8 +10,7 @@
 #include "bytes.h"
 #include "cell.h"
 
-#define PIECE 65536u
-#define HEAD 8u
+#define PIECE CELL_PIECE
 /* How often processor time is looked at, at least and at most. */
 #define LOOK_MIN_US 2000u
 #define LOOK_MAX_US 100000u
@@ -24,13 +23,11 @@ struct pump {
 	uint64_t input_left;          /* still to come from the edge */
 	uint32_t input_at, input_end; /* in `input`: what the program has not taken */
 	uint64_t sent[2];
-	uint32_t result_at, result_end;
 	uint64_t base_cpu_us, began_us, look_us;
 	uint64_t base_stalled_us, stalled_us; /* of the time since `began_us`: no processor was free */
 	int processors;
 	uint8_t verdict;
 	uint8_t input[PIECE];
-	uint8_t result[HEAD + PIECE];
 };
 
 static struct pump pump;
@@ -65,17 +62,16 @@ static void fetch(struct pump *p) {
 	feed(p);
 }
 
+/* Room for results, for whatever the stream to the edge does not take now. */
 static void push_result(struct pump *p) {
-	ssize_t wrote = write(1, p->result + p->result_at, p->result_end - p->result_at);
-	if (wrote < 0 && errno != EAGAIN && errno != EINTR) p->verdict = VERDICT_FAULT;
-	if (wrote > 0) p->result_at += (uint32_t)wrote;
-	if (p->result_at == p->result_end) p->result_at = p->result_end = 0;
+	int error = cell_out_push();
+	if (error != 0 && error != EAGAIN) p->verdict = VERDICT_FAULT;
 }
 
 /* False: there is nothing to read now. Cuts exactly at the limit. */
 static bool collect(struct pump *p, int which) {
 	int *fd = &p->cell->ends[1 + which];
-	ssize_t got = read(*fd, p->result + HEAD, PIECE);
+	ssize_t got = read(*fd, cell_out_room(), PIECE);
 	if (got < 0) return false;
 	if (got == 0) {
 		close_fd(fd);
@@ -88,12 +84,7 @@ static bool collect(struct pump *p, int which) {
 	}
 	if (got == 0) return false;
 	p->sent[which] += (uint64_t)got;
-	memset(p->result, 0, HEAD);
-	p->result[0] = which == 0 ? PART_STDOUT : PART_STDERR;
-	put32(p->result + 4, (uint32_t)got);
-	p->result_at = 0;
-	p->result_end = HEAD + (uint32_t)got;
-	push_result(p);
+	cell_out_add(which == 0 ? PART_STDOUT : PART_STDERR, (uint32_t)got);
 	return true;
 }
 
@@ -129,7 +120,7 @@ static int watch_time(struct pump *p) {
 
 static void choose(const struct pump *p, struct pollfd polled[POLLED]) {
 	const struct cell *cell = p->cell;
-	bool hungry = p->input_at == p->input_end, idle = p->result_at == p->result_end;
+	bool hungry = p->input_at == p->input_end, idle = cell_out_room() != NULL;
 	polled[AT_REQUEST] = (struct pollfd){cell->ends[0] >= 0 && hungry && p->input_left > 0 ? 0 : -1, POLLIN, 0};
 	polled[AT_RESULT] = (struct pollfd){1, idle ? 0 : POLLOUT, 0};
 	polled[AT_STDIN] = (struct pollfd){hungry ? -1 : cell->ends[0], POLLOUT, 0};
@@ -147,32 +138,38 @@ static void turn(struct pump *p, int timeout_ms) {
 	if (polled[AT_STDIN].revents != 0) feed(p);
 	if (polled[AT_REQUEST].revents != 0) fetch(p);
 	for (int which = 0; which < 2; which++) {
-		if (polled[AT_STDOUT + which].revents != 0 && p->result_end == 0) collect(p, which);
+		if (polled[AT_STDOUT + which].revents != 0 && cell_out_room() != NULL) collect(p, which);
 	}
 }
 
 /* What is in the pipes when nobody is left who could write more. */
 static void drain(struct pump *p) {
 	fcntl(1, F_SETFL, fcntl(1, F_GETFL) & ~O_NONBLOCK);
-	while (p->result_end > 0 && p->verdict != VERDICT_FAULT) push_result(p);
 	for (int which = 0; which < 2; which++) {
-		while (p->cell->ends[1 + which] >= 0 && p->verdict != VERDICT_FAULT && collect(p, which)) {
-			while (p->result_end > 0 && p->verdict != VERDICT_FAULT) push_result(p);
-		}
+		do {
+			if (cell_out_room() == NULL && cell_out_flush() != 0) p->verdict = VERDICT_FAULT;
+		} while (p->cell->ends[1 + which] >= 0 && p->verdict != VERDICT_FAULT && collect(p, which));
 	}
 }
 
-void cell_pump(struct cell *cell, const struct cell_request *request, struct cell_outcome *outcome) {
+static void reset(struct pump *p, struct cell *cell, const struct cell_request *request) {
 	cpu_set_t processors;
-	struct pump *p = &pump;
-	*outcome = (struct cell_outcome){.status = 0};
 	p->cell = cell;
 	p->request = request;
 	p->input_left = request->input_bytes;
+	p->input_at = p->input_end = 0;
+	p->sent[0] = p->sent[1] = 0;
+	p->look_us = p->stalled_us = p->base_cpu_us = 0;
 	p->processors = sched_getaffinity(0, sizeof processors, &processors) == 0 ? CPU_COUNT(&processors) : 1;
 	p->base_cpu_us = processor_time(p);
 	p->base_stalled_us = cell_cgroups_stalled_us(cell);
 	p->began_us = monotonic_us();
+}
+
+uint64_t cell_pump(struct cell *cell, const struct cell_request *request, struct cell_outcome *outcome) {
+	struct pump *p = &pump;
+	*outcome = (struct cell_outcome){.status = 0};
+	reset(p, cell, request);
 	bool unrunnable = false;
 	outcome->error = cell_program_go(cell, request, &unrunnable);
 	p->verdict = outcome->error == 0 ? VERDICT_ENDED : unrunnable ? VERDICT_UNRUNNABLE : VERDICT_FAULT;
@@ -188,11 +185,13 @@ void cell_pump(struct cell *cell, const struct cell_request *request, struct cel
 	}
 	outcome->wall_us = monotonic_us() - p->began_us;
 	if (!ended) outcome->status = SIGKILL;
-	if (cell_end(cell) != 0) p->verdict = VERDICT_FAULT;
+	outcome->ended = cell_end(cell) == 0;
+	if (!outcome->ended) p->verdict = VERDICT_FAULT;
 	drain(p);
 	cell_cgroups_measure(cell, &outcome->usage);
 	outcome->usage.cpu_us -= p->base_cpu_us < outcome->usage.cpu_us ? p->base_cpu_us : outcome->usage.cpu_us;
 	outcome->verdict = p->verdict;
 	if (p->verdict == VERDICT_ENDED && outcome->usage.cpu_us > request->limits.cpu_us) outcome->verdict = VERDICT_CPU;
 	if (p->verdict != VERDICT_FAULT && outcome->usage.out_of_memory) outcome->verdict = VERDICT_MEMORY;
+	return p->input_left;
 }

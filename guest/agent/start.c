@@ -113,7 +113,7 @@ int start_parse(const uint8_t *body, size_t size, struct start *start) {
 		start->terminal.columns = get16(fields[START_TERMINAL].value + 2);
 		if (start->terminal.rows == 0 || start->terminal.columns == 0) return -1;
 	}
-	if (start->action == ACTION_CELL && (!start->input || start->length > INT64_MAX)) return -1;
+	if (start->action == ACTION_CELL && (!start->input || start->length > INT64_MAX || start->offset == 0)) return -1;
 	if (start->mode > 07777 || start->offset > INT64_MAX) return -1;
 	if ((start->action == ACTION_WRITE || start->action == ACTION_WRITE_TREE) && !start->input) return -1;
 	if (start->action == ACTION_CHOWN && start->owner == NULL) return -1;

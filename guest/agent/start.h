@@ -42,7 +42,7 @@ enum start_tag {
 	START_TIME_LIMIT = 6,  /* u64 milliseconds */
 	START_ARGV = 7,        /* strings */
 	START_PATH = 8,        /* string, absolute */
-	START_OFFSET = 9,      /* u64 */
+	START_OFFSET = 9,      /* u64; of a cell: calls that its keeper serves */
 	START_LENGTH = 10,     /* u64; of a cell: bytes that can be written in it */
 	START_MODE = 11,       /* u32 */
 	START_FLAG = 12,       /* u8: parents of what makes a name, recursive of remove, without hidden names of list,

@@ -121,10 +121,13 @@ function argvField(argv: readonly Uint8Array[]): Field {
   return { tag: TAG.argv, value: Buffer.concat(texts) };
 }
 
-function cellFields({ program, spaceBytes }: Extract<TaskAction, { readonly type: "cell" }>): Field[] {
-  const space = { tag: TAG.length, value: amount("space", spaceBytes) };
-  if (program === "cold") return [space];
-  return program === "forked" ? [space, flag(true)] : [space, argvField(program.argv)];
+function cellFields({ program, calls, spaceBytes }: Extract<TaskAction, { readonly type: "cell" }>): Field[] {
+  const fields = [
+    { tag: TAG.length, value: amount("space", spaceBytes) },
+    { tag: TAG.offset, value: amount("calls", calls) },
+  ];
+  if (program === "cold") return fields;
+  return program === "forked" ? [...fields, flag(true)] : [...fields, argvField(program.argv)];
 }
 
 function lineFields(action: Extract<TaskAction, { readonly type: "line" }>): Field[] {

@@ -21,6 +21,7 @@ const OWN = [
   "made a POSIX queue",
   "listens on an abstract name",
   "listens on a port",
+  "sent to itself",
   "used up inotify",
   "left",
 ];

@@ -123,6 +123,20 @@ test("tests have a verdict each, and early stop skips the rest", async () => {
   assert.deepEqual(verdicts(early), ["accepted", "wrong-answer", "skipped", "skipped", "skipped"]);
 });
 
+test("calls that touch nothing share the rooms of a few keepers, each as a user and with files of its own", async () => {
+  const seen = { rooms: new Set<string>(), users: new Set<string>() };
+  for (let call = 0; call < 40; call += 1) {
+    const { run } = await sh("readlink /proc/self/ns/net; id -u; ls -A /work /tmp; echo x > /tmp/x");
+    const [room = "", user = "", ...files] = String(run?.stdout).trim().split("\n");
+    assert.deepEqual(files, ["/tmp:", "", "/work:", "main.sh"]);
+    seen.rooms.add(room);
+    seen.users.add(user);
+  }
+  assert.equal(seen.users.size, 40);
+  // Keepers: as many as this file has had calls at once, and the floor.
+  assert.ok(seen.rooms.size < 20, `${seen.rooms.size} rooms`);
+});
+
 test("a call that asks for it has a container of its own", async () => {
   assert.equal((await sh("echo alone", { reuse: "never" })).run?.stdout, "alone\n");
 });

@@ -62,6 +62,30 @@ static int port(int connecting) {
 	return bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 1) == 0 ? 0 : -1;
 }
 
+/* A packet to itself, which is counted, and a query that finds no way, which is, too. */
+static int send_to_itself(void) {
+	struct sockaddr_in own = {.sin_family = AF_INET, .sin_port = htons(PORT), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in away = {.sin_family = AF_INET, .sin_port = htons(53), .sin_addr.s_addr = htonl(0x08080808)};
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	ssize_t sent = sendto(fd, MARK, sizeof MARK, 0, (struct sockaddr *)&own, sizeof own);
+	if (sendto(fd, MARK, sizeof MARK, 0, (struct sockaddr *)&away, sizeof away) >= 0) tell("sent something away");
+	return close(fd) == 0 && sent > 0 ? 0 : -1;
+}
+
+/* Numbers that follow a name in a line of /proc/net: how many of them are not zero. */
+static int counted(const char *path, const char *name) {
+	char line[1024];
+	int count = 0;
+	FILE *file = fopen(path, "r");
+	while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+		char *at = strstr(line, name);
+		if (at == NULL) continue;
+		for (char *word = strtok(at + strlen(name), " \t\n"); word != NULL; word = strtok(NULL, " \t\n")) count += strtoul(word, NULL, 10) != 0;
+	}
+	if (file != NULL) fclose(file);
+	return count;
+}
+
 static void write_everywhere(void) {
 	for (size_t at = 0; at < PLACES; at++) {
 		int fd = open(places[at], O_WRONLY | O_CREAT, 0666);
@@ -81,6 +105,7 @@ static void make_objects(void) {
 	if (mq_open("/" MARK, O_CREAT | O_RDWR, 0666, NULL) != (mqd_t)-1) tell("made a POSIX queue");
 	if (bind_abstract() == 0) tell("listens on an abstract name");
 	if (port(0) == 0) tell("listens on a port");
+	if (send_to_itself() == 0) tell("sent to itself");
 	if (syscall(SYS_add_key, "user", MARK, MARK, sizeof MARK, -4) >= 0) tell("added a key");
 	int count = 0;
 	while (inotify_init() >= 0) count++;
@@ -134,6 +159,9 @@ static void leave(void) {
 
 static void look(void) {
 	struct stat status;
+	/* Before it sends something itself. */
+	if (counted("/proc/net/dev", "lo:") != 0) tell("packets were counted");
+	if (counted("/proc/net/snmp", "Udp:") != 0) tell("datagrams were counted");
 	for (size_t at = 0; at < PLACES; at++) {
 		if (lstat(places[at], &status) == 0) printf("found %s\n", places[at]);
 	}
@@ -149,6 +177,8 @@ static void look(void) {
 	if (syscall(SYS_request_key, "user", MARK, NULL, -4) >= 0) tell("found a key");
 	if (inotify_init() < 0) tell("no inotify is left");
 	if (getenv("LEFT") != NULL) tell("found a variable");
+	if (getpid() != 2) printf("processes were numbered before: %d\n", getpid());
+	if (stat("/dev/mqueue", &status) == 0 && status.st_mtime != 0) tell("queues were made");
 	if (umask(022) != 022) tell("another umask");
 	DIR *processes = opendir("/proc");
 	for (struct dirent *entry; processes != NULL && (entry = readdir(processes)) != NULL;) {
