@@ -20,6 +20,7 @@ const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
   fncall: async () => (await import("./fncall.ts")).measureFncall,
   files: async () => (await import("./files.ts")).measureFiles,
   images: async () => (await import("./images.ts")).measureImages,
+  fullvm: async () => (await import("./fullvm.ts")).measureFullvm,
   idle: async () => (await import("./idle.ts")).measureIdle,
   layers: async () => (await import("./layers.ts")).measureLayers,
   pack: async () => (await import("./pack.ts")).measurePack,
