@@ -1,6 +1,9 @@
 import type { Command } from "commander";
+import { CliError } from "./cli-error.ts";
 import { contextOf, subcommand, type Wiring } from "./subcommand.ts";
-import { timeMs } from "./units.ts";
+import { timeMs, whole } from "./units.ts";
+
+const MOST_RATE = 30;
 
 /** The commands about the screen, the keyboard, the mouse and the power of full virtual machines. */
 export function addComputerCommands(program: Command, wiring: Wiring): void {
@@ -13,6 +16,15 @@ export function addComputerCommands(program: Command, wiring: Wiring): void {
     .action(async (id: string, options, command: Command) => {
       const { screen } = await import("./commands/screen.ts");
       finish(await screen(contextOf(wiring, command), id, options));
+    });
+  subcommand(program, "record", "record a full VM's screen to a video, with the ffmpeg of this machine")
+    .argument("<id>", "sandbox")
+    .requiredOption("-o, --output <file>", "its ending says what kind: .mp4, .webm, …")
+    .option("--for <time>", "how long; until Ctrl-C unless given", timeMs("--for"))
+    .option("--rate <number>", "pictures a second, 1 to 30; 5 unless given", rate)
+    .action(async (id: string, options, command: Command) => {
+      const { record } = await import("./commands/record.ts");
+      finish(await record(contextOf(wiring, command), id, options));
     });
   subcommand(program, "type", "type a text into a full VM")
     .argument("<id>", "sandbox")
@@ -41,6 +53,12 @@ export function addComputerCommands(program: Command, wiring: Wiring): void {
       const { click } = await import("./commands/computer.ts");
       finish(await click(contextOf(wiring, command), id, [x, y], options));
     });
+  addPowerCommands(program, wiring);
+}
+
+/** About what is beside the screen, and about viewers of people. */
+function addPowerCommands(program: Command, wiring: Wiring): void {
+  const { finish } = wiring;
   subcommand(program, "power", "press the power button of a full VM, or switch it")
     .argument("<id>", "sandbox")
     .argument("[action]", "press, on, off or reset; tells how it is unless given")
@@ -61,4 +79,10 @@ export function addComputerCommands(program: Command, wiring: Wiring): void {
       const { vnc } = await import("./commands/vnc.ts");
       finish(await vnc(contextOf(wiring, command), id, port));
     });
+}
+
+function rate(text: string): number {
+  const value = whole("--rate")(text);
+  if (value <= MOST_RATE) return value;
+  throw new CliError("InvalidArgument", `--rate: ${value} is above ${MOST_RATE}`);
 }

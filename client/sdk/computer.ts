@@ -2,6 +2,7 @@ import type { ComputerView, InputRequest, PowerRequest } from "#api/index.ts";
 import type { Caller, CallOptions } from "./caller.ts";
 import { channelOver } from "./channel.ts";
 import type { Connection } from "./connection.ts";
+import { type FilmOptions, filmFrames } from "./frames.ts";
 
 /** When to take a picture of a screen. */
 export interface ScreenshotOptions extends CallOptions {
@@ -58,6 +59,11 @@ export class Computer {
     const parts: Uint8Array[] = [];
     for await (const bytes of reply.body) parts.push(bytes);
     return { png: await joined(parts), settled: reply.header("x-dsec-settled") === "true" };
+  }
+
+  /** Its screen again and again, a PNG for each moment of a film. Breaking off the loop ends it. */
+  film(options: FilmOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
+    return filmFrames((signal) => this.screenshot({ signal }), options);
   }
 
   /** Does all of it, one after the other; none of it when a key or place of it does not exist. */

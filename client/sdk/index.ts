@@ -67,6 +67,7 @@ export {
   type WriteOptions,
   type WriteTreeOptions,
 } from "./files.ts";
+export type { FilmOptions } from "./frames.ts";
 export { Functions, type Invoked, type InvokeManyOptions, type PrepareOptions } from "./functions.ts";
 export type {
   Created,
