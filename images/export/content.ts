@@ -1,13 +1,14 @@
 import { type FileHandle, open } from "node:fs/promises";
 import { SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
-import { BLOB_FILES, MAX_DESCRIPTOR_BYTES, parseDescriptor } from "../descriptor.ts";
-import { type BlobDigest, hexOf } from "../digest.ts";
-import { BLOCK_BYTES, blockOf, deviceOf } from "../erofs/format.ts";
+import { MAX_DESCRIPTOR_BYTES, parseDescriptor } from "../descriptor.ts";
+import type { BlobDigest } from "../digest.ts";
+import { alignUp, BLOCK_BYTES, blockOf, deviceOf } from "../erofs/format.ts";
 import type { Inode } from "../erofs/inode.ts";
 import { StoreBlobs } from "../lazy/blob-source.ts";
 import { readTree } from "../retree.ts";
-import type { ObjectStore } from "../store/object-store.ts";
+import { blobKey } from "../store/layout.ts";
+import { type ObjectStore, readObject } from "../store/object-store.ts";
 import type { LayerStore } from "../store.ts";
 
 /** Where layers are: their metadata on this node, their data here too or in the store that nodes share. */
@@ -59,17 +60,16 @@ async function openBlob(
 
 /** Chunks begin anywhere in a piece and may reach into the next; only whole pieces can be verified. */
 async function remoteBlob(objects: ObjectStore, digest: BlobDigest, signal: AbortSignal): Promise<ReadAt> {
-  const parts: Uint8Array[] = [];
-  const range = { offset: 0, lengthBytes: MAX_DESCRIPTOR_BYTES };
-  for await (const part of objects.get(`blobs/${hexOf(digest)}/${BLOB_FILES.descriptor}`, range, signal))
-    parts.push(part);
-  const descriptor = parseDescriptor(Buffer.concat(parts).toString("utf8"), digest);
+  const text = await readObject(objects, blobKey(digest, "descriptor"), MAX_DESCRIPTOR_BYTES, signal);
+  const descriptor = parseDescriptor(text.toString("utf8"), digest);
   const source = new StoreBlobs(objects);
-  const { pieceBytes } = descriptor;
+  const { pieceBytes, sizeBytes } = descriptor;
   return async (offset, bytes) => {
     const first = Math.floor(offset / pieceBytes);
-    const pieces = await source.read({ digest, descriptor }, first, Math.ceil((offset + bytes) / pieceBytes), signal);
-    return pieces.subarray(offset - first * pieceBytes, offset - first * pieceBytes + bytes);
+    const start = first * pieceBytes;
+    const pieces = Buffer.allocUnsafe(Math.min(alignUp(offset + bytes, pieceBytes), sizeBytes) - start);
+    await source.read({ digest, descriptor }, first, pieces, signal);
+    return pieces.subarray(offset - start, offset - start + bytes);
   };
 }
 

@@ -1,10 +1,13 @@
 import assert from "node:assert/strict";
-import { lutimesSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import { lutimesSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import type { LayerDigest } from "#core/sandbox.ts";
+import { hexOf } from "../digest.ts";
 import { EMPTY_CONFIG, importArtifact } from "../import.ts";
 import { importFrom } from "../sources/import-from.ts";
+import { directoryStore } from "../store/directory.ts";
+import { SharedLayers } from "../store/shared-layers.ts";
 import type { LayerStore } from "../store.ts";
 import { archive, importBytes, run, temporaryDirectory, temporaryStore } from "../test-support/fixtures.ts";
 import { importDirectory } from "../test-support/import-directory.ts";
@@ -64,6 +67,19 @@ describe("exporting an artifact", () => {
     const layers = await nasty(one.store, two.store);
     const bytes = await exported(options(one.store, layers));
     assert.ok(bytes.equals(await exported(options(two.store, layers))));
+  });
+
+  test("gives the same bytes when the data lies in a store alone", async () => {
+    using made = await temporaryStore();
+    using directory = temporaryDirectory();
+    await using objects = directoryStore(directory.path);
+    const body = Buffer.concat(Array.from({ length: 40 }, (_, at) => Buffer.alloc(30_000, `part ${at} `)));
+    const { layers } = await importBytes(made.store, archive({ path: "large", body }, { path: "small", body: "text" }));
+    const bytes = await exported(options(made.store, layers));
+    await new SharedLayers(made.store, objects).push(layers, AbortSignal.timeout(60_000));
+    for (const blob of await made.store.blobs.list())
+      rmSync(join(made.store.dir, "blobs", hexOf(blob)), { recursive: true });
+    assert.ok(bytes.equals(await exported(options(made.store, layers, { objects }))));
   });
 
   test("turns an overlay's whiteouts and opaque directories back into OCI's", async () => {

@@ -6,10 +6,10 @@ import type { ObjectStore } from "../store/object-store.ts";
 /** Blobs wherever they are. */
 export interface BlobSource {
   /**
-   * Whole pieces of a blob, from `first` up to and without `end`: one is shorter where the blob ends. Every byte is verified. Rejects
-   * with `Internal` for pieces that are damaged, and as the store does.
+   * Fills `into` with whole pieces of a blob, from `first` on: it is as long as they are. Every byte is verified. Rejects with `Internal`
+   * for pieces that are damaged, and as the store does. Nothing is written to `into` once it has settled.
    */
-  read(blob: NamedBlob, first: number, end: number, signal: AbortSignal): Promise<Buffer>;
+  read(blob: NamedBlob, first: number, into: Buffer, signal: AbortSignal): Promise<void>;
 }
 
 /** A blob and what its pieces must be. */
@@ -26,21 +26,17 @@ export class StoreBlobs implements BlobSource {
     this.#store = store;
   }
 
-  async read({ digest, descriptor }: NamedBlob, first: number, end: number, signal: AbortSignal): Promise<Buffer> {
-    const { pieceBytes, sizeBytes, pieces } = descriptor;
-    const offset = first * pieceBytes;
-    const bytes = Buffer.allocUnsafeSlow(Math.min(end * pieceBytes, sizeBytes) - offset);
-    const key = `blobs/${hexOf(digest)}/${BLOB_FILES.data}`;
+  async read({ digest, descriptor }: NamedBlob, first: number, into: Buffer, signal: AbortSignal): Promise<void> {
+    const { pieceBytes, pieces } = descriptor;
+    const range = { offset: first * pieceBytes, lengthBytes: into.length };
     let filled = 0;
-    for await (const part of this.#store.get(key, { offset, lengthBytes: bytes.length }, signal)) {
-      bytes.set(part, filled);
+    for await (const part of this.#store.get(`blobs/${hexOf(digest)}/${BLOB_FILES.data}`, range, signal)) {
+      into.set(part, filled);
       filled += part.length;
     }
-    for (let piece = first; piece < end; piece++) {
-      const start = (piece - first) * pieceBytes;
-      const isWhole = sha256Hex(bytes.subarray(start, start + pieceBytes)) === pieces[piece];
+    for (let start = 0, piece = first; start < into.length; start += pieceBytes, piece++) {
+      const isWhole = sha256Hex(into.subarray(start, start + pieceBytes)) === pieces[piece];
       if (!isWhole) throw damagedBlob(digest, "data");
     }
-    return bytes;
   }
 }

@@ -9,7 +9,7 @@ type Priority = (typeof PRIORITIES)[number];
 /** A blob whose pieces are fetched. */
 export interface Fetchable extends NamedBlob {
   has(piece: number): boolean;
-  /** Keeps verified pieces. */
+  /** Keeps verified pieces; `bytes` are the caller's again afterwards. */
   write(first: number, bytes: Buffer): Promise<void>;
 }
 
@@ -48,6 +48,8 @@ export class Fetcher {
   readonly #options: FetcherOptions;
   readonly #jobs = new Map<Fetchable, Map<number, Job>>();
   readonly #queues: Readonly<Record<Priority, Set<Job>>> = { demand: new Set(), ahead: new Set(), prefetch: new Set() };
+  /** For answers, used again and again; pieces of all blobs are equally long. */
+  readonly #buffers: Buffer[] = [];
   #running = 0;
 
   constructor(options: FetcherOptions) {
@@ -175,8 +177,16 @@ export class Fetcher {
     const [job] = jobs;
     if (job === undefined) return;
     const { blob, piece: first } = job;
-    const signal = AbortSignal.timeout(this.#options.deadlineMs);
-    await blob.write(first, await this.#options.source.read(blob, first, first + jobs.length, signal));
+    const { pieceBytes, sizeBytes } = blob.descriptor;
+    const { source, piecesPerRequest, deadlineMs } = this.#options;
+    const buffer = this.#buffers.pop() ?? Buffer.allocUnsafeSlow(piecesPerRequest * pieceBytes);
+    const bytes = buffer.subarray(0, Math.min((first + jobs.length) * pieceBytes, sizeBytes) - first * pieceBytes);
+    try {
+      await source.read(blob, first, bytes, AbortSignal.timeout(deadlineMs));
+      await blob.write(first, bytes);
+    } finally {
+      this.#buffers.push(buffer);
+    }
   }
 
   async #deadline(cancelled: AbortSignal): Promise<void> {
