@@ -10,6 +10,7 @@ export interface SharedFile {
   readonly pieceBytes: number;
   readonly present: SharedArrayBuffer;
   readonly touched: SharedArrayBuffer;
+  readonly marks: SharedArrayBuffer;
   readonly counts: SharedArrayBuffer;
 }
 
@@ -58,13 +59,14 @@ export class FileTable implements LazyFiles {
       fd,
       present: new PieceSet(sizeBytes, pieceBytes, change.add.present),
       touched: new PieceSet(sizeBytes, pieceBytes, change.add.touched),
+      marks: new PieceSet(sizeBytes, pieceBytes, change.add.marks),
       counts: new Int32Array(counts),
     });
   }
 }
 
 /** A file for the other thread: the same memory. */
-export function shareFile({ name, id, fd, present, touched, counts }: LazyFile): SharedFile {
+export function shareFile({ name, id, fd, present, touched, marks, counts }: LazyFile): SharedFile {
   const { sizeBytes, pieceBytes } = present;
   return {
     name,
@@ -74,6 +76,7 @@ export function shareFile({ name, id, fd, present, touched, counts }: LazyFile):
     pieceBytes,
     present: present.bits.buffer,
     touched: touched.bits.buffer,
+    marks: marks.bits.buffer,
     counts: counts.buffer,
   };
 }

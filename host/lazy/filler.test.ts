@@ -32,6 +32,13 @@ for (const mechanism of MECHANISMS) {
       assert.equal(await rig.read(0, PIECES), patternSha256("one", 0, PIECES));
     });
 
+    test("a read of what is there does not wait, and whoever fills is told when it meets a mark", async () => {
+      await using rig = await openRig(mechanism, { fails: true, marked: 10 });
+      assert.equal(await rig.read(10, 11), patternSha256("one", 10, 11));
+      await rig.marked();
+      assert.equal((await rig.tell("look")).asked, 0);
+    });
+
     test("a read that cannot be filled fails, and succeeds later", async () => {
       await using rig = await openRig(mechanism, { fails: true });
       await assert.rejects(rig.read(0, 1), /Input\/output error/);
@@ -128,7 +135,7 @@ async function openAndRemove(runDir: string, mechanism: Mechanism): Promise<Chan
   return channel;
 }
 
-type Behaviour = Partial<Pick<PatternSetup, "holds" | "fails">>;
+type Behaviour = Partial<Pick<PatternSetup, "holds" | "fails" | "marked">>;
 
 async function openRig(mechanism: Mechanism, behaviour: Behaviour = {}): Promise<Rig> {
   const rig = new Rig(mechanism);
@@ -197,6 +204,10 @@ class Rig implements AsyncDisposable {
   async asked(count: number): Promise<void> {
     await this.#await("asked", count);
     this.#events = [];
+  }
+
+  async marked(): Promise<void> {
+    await this.#await("marked", 1);
   }
 
   /** What another process needs to run such a filler. */

@@ -11,6 +11,8 @@ test("a set of pieces is a set, whatever is added in whatever order, and survive
       const model = new Set(wanted.map((piece) => piece % pieces.count));
       for (const piece of model) assert.equal(pieces.add(piece), true);
       for (const piece of model) assert.equal(pieces.add(piece), false);
+      for (const piece of model)
+        assert.deepEqual([pieces.remove(piece), pieces.remove(piece), pieces.add(piece)], [true, false, true]);
       const copy = new PieceSet(sizeBytes, 7);
       copy.load(pieces.copy());
       const all = Array.from({ length: copy.count }, (_, piece) => piece);

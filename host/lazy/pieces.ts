@@ -24,6 +24,12 @@ export class PieceSet {
     return (Atomics.or(this.bits, piece >> 3, bit) & bit) === 0;
   }
 
+  /** False when it was not there. */
+  remove(piece: number): boolean {
+    const bit = 1 << (piece & 7);
+    return (Atomics.and(this.bits, piece >> 3, ~bit) & bit) !== 0;
+  }
+
   /** Nothing is there any more. */
   clear(): void {
     for (let at = 0; at < this.bits.length; at++) Atomics.store(this.bits, at, 0);

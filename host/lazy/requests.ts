@@ -16,6 +16,8 @@ export interface LazyFile {
   readonly present: PieceSet;
   /** What readers have asked for. */
   readonly touched: PieceSet;
+  /** Who fills wants to hear when one of these is read and there: once each. */
+  readonly marks: PieceSet;
   /** Reads that found everything, and reads that had to wait. */
   readonly counts: Int32Array<SharedArrayBuffer>;
 }

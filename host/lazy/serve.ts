@@ -23,6 +23,11 @@ export interface Missed {
   readonly read: Read;
 }
 
+/** A read that was answered and met a mark. */
+export interface Marked {
+  readonly marked: Read;
+}
+
 /** Blocks until there will be no more requests. */
 function serve({ mechanism, descriptor, hand: path, freed }: ServeOptions, port: MessagePort): void {
   const files = new FileTable(() => takeChanges(files, port));
@@ -36,7 +41,10 @@ function serve({ mechanism, descriptor, hand: path, freed }: ServeOptions, port:
     const read = requests.look(slot);
     if (read === undefined) continue;
     const file = files.byId(read.id);
-    if (file !== undefined && note(file, read) && requests.grant(slot, file)) continue;
+    if (file !== undefined && note(file, read) && requests.grant(slot, file)) {
+      if (takeMark(file, read)) port.postMessage({ marked: read } satisfies Marked);
+      continue;
+    }
     const missed: Missed = { slot: slot.index, read };
     port.postMessage(missed);
   }
@@ -65,6 +73,13 @@ function note({ present, touched, counts }: LazyFile, { offset, length }: Read):
   const isHit = present.hasRange(offset, length);
   Atomics.add(counts, isHit ? COUNT.hits : COUNT.misses, 1);
   return isHit;
+}
+
+function takeMark({ marks }: LazyFile, { offset, length }: Read): boolean {
+  const { first, end } = marks.span(offset, length);
+  let isMarked = false;
+  for (let piece = first; piece < end; piece++) if (marks.has(piece) && marks.remove(piece)) isMarked = true;
+  return isMarked;
 }
 
 if (parentPort === null) throw new Error("this is the code of a thread");

@@ -6,7 +6,7 @@ import { FileTable, shareFile } from "./file-table.ts";
 import { Hand } from "./hand.ts";
 import { openRequests } from "./open-requests.ts";
 import type { LazyFile, Mechanism, Read, Requests } from "./requests.ts";
-import type { Missed, ServeOptions } from "./serve.ts";
+import type { Marked, Missed, ServeOptions } from "./serve.ts";
 
 const FIRST_FUSE_ID = 2;
 
@@ -19,6 +19,8 @@ export interface LazyServerOptions {
   readonly hand: string;
   /** Brings what a read wants into its file and its pieces; a rejection ends the read with EIO. Must not take forever. */
   fill(file: LazyFile, read: Read): Promise<void>;
+  /** A read met a mark of the file, see `LazyFile`, and has been answered. */
+  onMark(file: LazyFile, read: Read): void;
   /** A failure that ends the server: the process should end too, and another take over. */
   readonly onFailure: (error: Error) => void;
 }
@@ -53,7 +55,10 @@ export class LazyServer {
     this.#requests.settle();
     const workerData: ServeOptions = { mechanism, descriptor, hand, freed: this.#freed.buffer };
     this.#worker = new Worker(new URL("./serve.ts", import.meta.url), { workerData });
-    this.#worker.on("message", (missed: Missed) => this.#answer(missed));
+    this.#worker.on("message", (message: Missed | Marked) => {
+      if ("marked" in message) this.#mark(message.marked);
+      else this.#answer(message);
+    });
     this.#worker.on("error", onFailure);
     for (const file of this.#unsent.splice(0)) this.#worker.postMessage({ add: shareFile(file) });
     for (const missed of waiting) this.#answer(missed);
@@ -77,6 +82,11 @@ export class LazyServer {
     this.complete(path);
     this.#files.remove(file.id);
     this.#worker?.postMessage({ remove: file.id });
+  }
+
+  #mark(read: Read): void {
+    const file = this.#files.byId(read.id);
+    if (file !== undefined) this.#options.onMark(file, read);
   }
 
   #answer({ slot: index, read }: Missed): void {

@@ -54,10 +54,10 @@ export class CachedBlob implements Fetchable {
     this.#presentFd = openSync(presentPath, "r+");
     const fd = openSync(this.path, "r+");
     const name = hexOf(digest);
-    const touched = new PieceSet(sizeBytes, pieceBytes);
+    const [touched, marks] = [new PieceSet(sizeBytes, pieceBytes), new PieceSet(sizeBytes, pieceBytes)];
     const counts = new Int32Array(new SharedArrayBuffer(8));
     this.#presentBytes = bytesOf(present);
-    this.file = { name, id: fileId(options.mechanism, name, fd), fd, present, touched, counts };
+    this.file = { name, id: fileId(options.mechanism, name, fd), fd, present, touched, marks, counts };
   }
 
   has(piece: number): boolean {

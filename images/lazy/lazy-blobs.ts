@@ -104,7 +104,8 @@ export class LazyBlobs {
         this.#countFailure(asSandboxError(error));
         throw error;
       });
-    this.#server = new LazyServer({ mechanism, descriptor, hand, fill, onFailure });
+    const onMark = (file: LazyFile, read: Read) => this.#readAhead(file, read);
+    this.#server = new LazyServer({ mechanism, descriptor, hand, fill, onMark, onFailure });
   }
 
   /** Serves what is in the cache; `held` is in use. */
@@ -179,14 +180,25 @@ export class LazyBlobs {
     }
   }
 
-  async #fill(file: LazyFile, { offset, length }: Read): Promise<void> {
+  async #fill(file: LazyFile, read: Read): Promise<void> {
     const blob = this.#cache.blobs.get(blobDigest(file.name));
     if (blob === undefined) throw new Error(`no blob ${file.name}`);
-    const { first, end } = file.present.span(offset, length);
-    const ahead = this.#watch(blob).readAhead.next(first, end);
+    const { first, end } = file.present.span(read.offset, read.length);
     const demand = this.#fetcher.demand(blob, first, end);
-    this.#fetcher.hint(blob, end, Math.min(ahead, file.present.count), "ahead");
+    this.#readAhead(file, read);
     await demand;
+  }
+
+  /** Has fetched what comes behind a read, and marks where more should be: readers are told of from there before they have to wait. */
+  #readAhead(file: LazyFile, { offset, length }: Read): void {
+    const blob = this.#cache.blobs.get(blobDigest(file.name));
+    if (blob === undefined) return;
+    const { first, end } = file.present.span(offset, length);
+    for (let piece = first; piece < end; piece++) file.marks.remove(piece);
+    const ahead = this.#watch(blob).readAhead.next(first, end, (piece) => file.touched.has(piece));
+    if (ahead === undefined) return;
+    this.#fetcher.hint(blob, ahead.first, Math.min(ahead.end, file.present.count), "ahead");
+    if (ahead.first < file.present.count) file.marks.add(ahead.first);
   }
 
   #openOnce(digest: BlobDigest): Promise<CachedBlob> {

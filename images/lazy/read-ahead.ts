@@ -7,6 +7,12 @@ interface Stream {
   window: number;
 }
 
+/** Pieces that should be fetched before somebody reads them: from `first` up to and without `end`. */
+export interface Ahead {
+  readonly first: number;
+  readonly end: number;
+}
+
 /** Readers of one blob at a time that are told apart. */
 const STREAMS = 8;
 /** 4 MiB of pieces of 256 KiB: more than a store with 5 ms of latency and 100 MB/s has on the way. */
@@ -20,18 +26,27 @@ export class ReadAhead {
   /** The last used one last. */
   readonly #streams: Stream[] = [];
 
-  /** To be called for every read that has to wait. Returns the piece up to which to read, at least `end`. */
-  next(first: number, end: number): number {
+  /**
+   * To be called for every read that has to wait, and for those that reach the first piece of what this last gave. `wasRead` tells of
+   * reads that nobody called for. Returns what to fetch that was not asked for yet.
+   */
+  next(first: number, end: number, wasRead: (piece: number) => boolean): Ahead | undefined {
     const at = this.#streams.findIndex((stream) => first >= stream.end - 1 && first <= stream.ahead);
     const [stream = { end: first, ahead: end, window: 0 }] = at < 0 ? [] : this.#streams.splice(at, 1);
     if (at >= 0) {
-      const isNext = first <= stream.end;
+      const isNext = areAll(stream.end, first, wasRead);
       stream.window = isNext ? Math.min(MAX_WINDOW, Math.max(1, stream.window * 2)) : stream.window >> 1;
     }
+    const before = Math.max(stream.ahead, end);
     stream.end = end;
-    stream.ahead = Math.max(stream.ahead, end + stream.window);
+    stream.ahead = Math.max(before, end + stream.window);
     this.#streams.push(stream);
     if (this.#streams.length > STREAMS) this.#streams.shift();
-    return stream.ahead;
+    return stream.ahead > before ? { first: before, end: stream.ahead } : undefined;
   }
+}
+
+function areAll(first: number, end: number, wasRead: (piece: number) => boolean): boolean {
+  for (let piece = first; piece < end; piece++) if (!wasRead(piece)) return false;
+  return true;
 }

@@ -16,13 +16,15 @@ export interface PatternSetup {
   readonly holds: boolean;
   /** Reads fail. */
   readonly fails: boolean;
+  /** A piece that is there from the start, and marked. */
+  readonly marked?: number;
 }
 
 const { promise: going, resolve: go } = Promise.withResolvers<void>();
 const files = new Map<string, LazyFile>();
 let asked = 0;
 
-function serve({ mechanism, hand, files: wanted, holds, fails }: PatternSetup): void {
+function serve({ mechanism, hand, files: wanted, holds, fails, marked }: PatternSetup): void {
   if (!holds) go();
   const server = new LazyServer({
     mechanism,
@@ -37,6 +39,7 @@ function serve({ mechanism, hand, files: wanted, holds, fails }: PatternSetup): 
       const path = wanted.find(({ name }) => name === file.name)?.path ?? "";
       if (file.present.isComplete) server.complete(path);
     },
+    onMark: () => say({ event: "marked" }),
     onFailure: (error) => {
       throw error;
     },
@@ -44,6 +47,10 @@ function serve({ mechanism, hand, files: wanted, holds, fails }: PatternSetup): 
   for (const { name, path, sizeBytes } of wanted) {
     const file = openFile(mechanism, name, path, sizeBytes);
     files.set(name, file);
+    if (marked !== undefined) {
+      fill(file, { id: file.id, offset: marked * PATTERN_PIECE_BYTES, length: PATTERN_PIECE_BYTES });
+      file.marks.add(marked);
+    }
     server.add(file, path);
   }
   server.start();
@@ -58,6 +65,7 @@ function openFile(mechanism: Mechanism, name: string, path: string, sizeBytes: n
     fd,
     present: new PieceSet(sizeBytes, PATTERN_PIECE_BYTES),
     touched: new PieceSet(sizeBytes, PATTERN_PIECE_BYTES),
+    marks: new PieceSet(sizeBytes, PATTERN_PIECE_BYTES),
     counts: new Int32Array(new SharedArrayBuffer(8)),
   };
 }
