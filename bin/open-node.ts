@@ -18,6 +18,7 @@ import { openEdge } from "#edge/edge.ts";
 import type { RegistrySettings } from "#host/fetch/skopeo.ts";
 import { helperUid } from "#host/id-ranges.ts";
 import { availableMemoryMiB } from "#host/sys/memory.ts";
+import { provideTerminals } from "#host/terminals.ts";
 import { openArtifactMaker } from "./artifact-maker.ts";
 import type { NodeConfig } from "./config.ts";
 import { connectEdge } from "./connect-edge.ts";
@@ -52,6 +53,8 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
     await openNodeImages(config, { log, keepsMounts: () => keepSandboxes }),
   );
   const parts = { ...backendPlaces(config), store, supply, config, log: say };
+  const terminals = provideTerminals(config.maxSandboxes);
+  if (terminals !== undefined) say(terminals);
   const containers = opened.use(await openContainerBackend({ ...parts, mounts }));
   const { firstUid } = config;
   const machines = openMachineBackends(opened, { ...parts, mounts, firstUid });

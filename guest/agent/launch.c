@@ -175,7 +175,7 @@ static int open_body(struct ends *ends, const struct task *task) {
 	int file = ends->theirs[PASSED_FILE] = memfd_create("start", MFD_CLOEXEC);
 	if (file < 0) return errno;
 	ssize_t wrote = write(file, task->body, task->body_size);
-	return wrote == (ssize_t)task->body_size ? 0 : wrote < 0 ? errno : ENOSPC;
+	return wrote == (ssize_t)task->body_size ? 0 : wrote < 0 ? errno : ENOMEM;
 }
 
 static int open_ends(const struct agent *agent, struct ends *ends, const struct task *task) {

@@ -3,7 +3,8 @@ import { constants } from "node:os";
 import { describe, test } from "node:test";
 import { decodeEnd, signalName, startFailure } from "./failures.ts";
 
-const { E2BIG, EACCES, EAGAIN, EEXIST, EIO, ENOENT, ENOEXEC, ENOMEM, ENOTDIR, EPERM, ETXTBSY } = constants.errno;
+const { E2BIG, EACCES, EAGAIN, EEXIST, EIO, ENOENT, ENOEXEC, ENOMEM, ENOSPC, ENOTDIR, EPERM, ETXTBSY } =
+  constants.errno;
 
 describe("failures", () => {
   test("each stage and errno has its kind", () => {
@@ -21,6 +22,7 @@ describe("failures", () => {
       [7, EPERM, "FailedPrecondition"],
       [4, EAGAIN, "SandboxLimit"],
       [2, EAGAIN, "SandboxLimit"],
+      [2, ENOSPC, "SandboxLimit"],
       [3, EIO, "Internal"],
       [5, EIO, "Internal"],
       [11, EEXIST, "AlreadyExists"],
@@ -36,6 +38,7 @@ describe("failures", () => {
     for (const [stage, errno] of [
       [9, ENOENT],
       [9, ETXTBSY],
+      [2, ENOSPC],
       [10, ENOENT],
       [8, ENOENT],
       [6, ENOENT],

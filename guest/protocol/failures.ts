@@ -84,6 +84,13 @@ interface Description {
   readonly hint?: string;
 }
 
+/** Nothing else that the agent opens for a start is counted in this way. */
+const NO_TERMINAL: Description = {
+  kind: "SandboxLimit",
+  message: "the sandbox has no terminal left (ENOSPC)",
+  hint: "end commands on terminals: a sandbox has 64 at most",
+};
+
 function describe(stage: string, code: string): Description {
   switch (stage) {
     case "exec":
@@ -112,6 +119,8 @@ function describe(stage: string, code: string): Description {
         message: `nothing in the sandbox takes connections at the port (${code})`,
         hint: "start a server that listens on 127.0.0.1, ::1 or every address; waiting for a port is a call",
       };
+    case "limit":
+      return code === "ENOSPC" ? NO_TERMINAL : describeRefusal(code);
     case "duplicate":
       return { kind: "AlreadyExists", message: "the agent has a task of this number" };
     case "request":

@@ -129,7 +129,7 @@ static int prepare_dev(struct fault *fault)
 
 	if (mount("/dev", "dev", NULL, MS_BIND, NULL))
 		return fault_set(fault, "mount /dev");
-	if (mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5,max=256"))
+	if (mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5,max=64"))
 		return fault_set(fault, "mount /dev/pts");
 	if (mount("shm", "dev/shm", NULL, MS_BIND, NULL))
 		return fault_set(fault, "mount /dev/shm");
