@@ -8,8 +8,8 @@ import { closed, described, Environment, oneOf, TextOrBytes } from "./values.ts"
 const MAX_TIME_MS = 600_000;
 const MAX_TESTS = 10_000;
 const MAX_CALLS = 10_000;
-/** A run's output is kept in memory until its caller has it. */
-const MAX_OUTPUT_BYTES = 128 * 1024 * 1024;
+/** A run's output is kept in memory until its caller has it, and JSON may take six bytes for one: a reply is one text of at most 512 MiB. */
+const MAX_OUTPUT_BYTES = 32 * 1024 * 1024;
 
 /** Name of a runtime: a directory of the server. */
 const RuntimeName = Type.String({ pattern: "^[a-z0-9][a-z0-9+._-]{0,63}$" });

@@ -102,6 +102,9 @@ export interface FunctionCall {
 /** Of all files that a call returns. */
 export const OUTPUT_FILES_LIMIT_BYTES = 16 * 1024 * 1024;
 
+/** Of stdout and stderr of all tests of a call, as they are returned: each test has the same share, half of it for each. */
+export const TESTS_OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024;
+
 /** A program's life: of the compiler or of a run. */
 export interface FunctionRun {
   /** Present exactly when it exited by itself. */
@@ -110,7 +113,7 @@ export interface FunctionRun {
   readonly signal: string | undefined;
   readonly stdout: Uint8Array;
   readonly stderr: Uint8Array;
-  /** Whether output was cut at its limit. */
+  /** Whether output was cut at its limit, or at a test's share of what is returned. */
   readonly outputCut: boolean;
   readonly wallMs: number;
   readonly cpuMs: number;

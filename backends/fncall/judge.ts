@@ -1,5 +1,12 @@
 import type { CellResult } from "#core/cells.ts";
-import type { FunctionCall, FunctionTest, FunctionTestResult, FunctionVerdict } from "#core/functions.ts";
+import {
+  type FunctionCall,
+  type FunctionRun,
+  type FunctionTest,
+  type FunctionTestResult,
+  type FunctionVerdict,
+  TESTS_OUTPUT_LIMIT_BYTES,
+} from "#core/functions.ts";
 import { accepts } from "./checkers.ts";
 import { messageOf, runOf, statusOf } from "./outcome.ts";
 
@@ -18,19 +25,23 @@ export interface JudgeParts {
   ): Promise<number | undefined>;
 }
 
-/** The verdict on each test, in order. With `stopEarly` those behind the first that was not accepted are skipped. */
+/**
+ * The verdict on each test, in order. With `stopEarly` those behind the first that was not accepted are skipped. Verdicts are about all that was
+ * printed; of that each result keeps its share of `TESTS_OUTPUT_LIMIT_BYTES`.
+ */
 export async function judge(
   call: Pick<FunctionCall, "tests" | "stopEarly">,
   parts: JudgeParts,
 ): Promise<readonly FunctionTestResult[]> {
   const results: (FunctionTestResult | undefined)[] = call.tests.map(() => undefined);
   const queue = call.tests.entries();
+  const shareBytes = Math.floor(TESTS_OUTPUT_LIMIT_BYTES / 2 / call.tests.length);
   let failedAt = Number.POSITIVE_INFINITY;
   const work = async () => {
     for (const [index, test] of queue) {
       if (call.stopEarly && index > failedAt) return;
       const result = await judgeOne(test, parts);
-      results[index] = result;
+      results[index] = { ...result, run: result.run && cut(result.run, shareBytes) };
       if (result.verdict !== "accepted") failedAt = Math.min(failedAt, index);
     }
   };
@@ -40,6 +51,14 @@ export async function judge(
 }
 
 const SKIPPED: FunctionTestResult = { verdict: "skipped", message: undefined, run: undefined };
+
+/** A copy: a view of what is left would keep the whole. */
+function cut(run: FunctionRun, mostBytes: number): FunctionRun {
+  const { stdout, stderr } = run;
+  if (Math.max(stdout.length, stderr.length) <= mostBytes) return run;
+  const shared = (bytes: Uint8Array) => new Uint8Array(bytes.subarray(0, mostBytes));
+  return { ...run, stdout: shared(stdout), stderr: shared(stderr), outputCut: true };
+}
 
 async function judgeOne(test: FunctionTest, parts: JudgeParts): Promise<FunctionTestResult> {
   const result = await parts.run(test.stdin);
