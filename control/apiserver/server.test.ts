@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import type { Server } from "node:http";
 import { connect, createServer } from "node:net";
 import { test } from "node:test";
 import { OPERATIONS } from "#api/index.ts";
@@ -32,6 +34,20 @@ test("a body is not read before the token was checked", async () => {
     headers: { "content-type": "application/json" },
   });
   assert.equal(answer.status, 401);
+});
+
+test("headers have a time limit: nobody is known before they are there", async () => {
+  await using api = await rig();
+  const servers = new Set<Server>();
+  const note = (message: unknown) => servers.add((message as { readonly server: Server }).server);
+  // Node tells of each request and the server that it came to.
+  subscribe("http.server.request.start", note);
+  await api.call("GET", "/v1/whoami");
+  unsubscribe("http.server.request.start", note);
+  assert.deepEqual(
+    [...servers].map(({ headersTimeout }) => headersTimeout),
+    [60_000],
+  );
 });
 
 test("unknown calls say so", async () => {

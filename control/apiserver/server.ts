@@ -40,6 +40,8 @@ const MAX_JSON_BYTES = 8 * 1024 * 1024;
 const MAX_FUNCTION_BYTES = 128 * 1024 * 1024;
 /** A connection without a call is kept so long: longer than clients do, so that it is they who close. */
 const KEEP_ALIVE_MS = 72_000;
+/** Nobody is known by name before the headers are there: whoever sends them more slowly is let go. */
+const HEADERS_LIMIT_MS = 60_000;
 const MAX_KEY_LENGTH = 256;
 const CALL_LIMIT_MS = 60_000;
 /** A file transfer that stands still for so long is given up. Other streams may rest: a quiet command is not stuck. */
@@ -108,7 +110,13 @@ function newServer(handle: http.RequestListener, upgrades: Upgrades, ports: Port
     else handle(request, response);
   };
   const server = http.createServer(
-    { shouldUpgradeCallback: upgrades.claims, keepAliveTimeout: KEEP_ALIVE_MS, requestTimeout: 0 },
+    {
+      shouldUpgradeCallback: upgrades.claims,
+      keepAliveTimeout: KEEP_ALIVE_MS,
+      // Without a limit for whole requests Node has none for headers either, unless it is told.
+      requestTimeout: 0,
+      headersTimeout: HEADERS_LIMIT_MS,
+    },
     serve,
   );
   server.on("checkContinue", (request: http.IncomingMessage, response: http.ServerResponse) => {
