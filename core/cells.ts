@@ -19,7 +19,7 @@ import { SandboxError } from "#core/errors.ts";
  *     6 refused: u32 errno: nothing was run
  *     7 ready: the next request may come, for a cell that nobody has been in
  *
- * `end` comes when every process of the cell has ended and what it wrote is collected. `clean`: its cgroups were empty and are gone.
+ * `end` comes when every process of the cell has ended and what it wrote is collected. `clean`: nobody is in its cgroups any more.
  * Input that the program did not read is read by the keeper. After a refusal, and after the last call that it may serve, it ends.
  */
 const HEAD_BYTES = 72;

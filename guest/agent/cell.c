@@ -89,17 +89,17 @@ static void serve(struct cell *cell) {
 		_exit(clean ? 0 : EXIT_UNCLEAN);
 	}
 	uint64_t unread = cell_pump(cell, &request, &outcome);
-	bool clean = cell_cgroups_remove(cell) == 0 && outcome.ended;
+	bool clean = outcome.ended;
 	error = cell_files_give(cell, &request);
 	munmap((void *)request.argv, request.argv_size + request.env_size + request.wanted_size);
 	if (error == 0) send_end(&outcome, clean);
-	if (!clean) _exit(EXIT_UNCLEAN);
-	if (error != 0 || skip(unread) != 0) _exit(0);
+	/* Also what the cgroups are removed for: it fails while anybody is in them. */
+	if (!clean || error != 0 || cell_stopped || --cell->calls_left == 0 || skip(unread) != 0) _exit(leave(cell) && clean ? 0 : EXIT_UNCLEAN);
 }
 
 /* The place of the next call, with its program where that is there before. */
 static int prepare(struct cell *cell, const struct start *start) {
-	int error = cell_cgroups_make(cell);
+	int error = cell_cgroups_ready(cell);
 	if (error == 0) error = cell_room_open(cell);
 	if (error == 0) error = cell_open_ends(cell);
 	return error == 0 ? cell_program_ready(cell, start) : error;
@@ -117,6 +117,8 @@ static int begin(struct cell *cell) {
 	prctl(PR_SET_NAME, "dsec-keeper");
 	sigaction(SIGTERM, &stopping, NULL);
 	snprintf(cell->name, sizeof cell->name, "c%d", getpid());
+	cpu_set_t processors;
+	cell->processors = sched_getaffinity(0, sizeof processors, &processors) == 0 ? CPU_COUNT(&processors) : 1;
 	cell->self_fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	return cell->self_fd < 0 || unshare(CLONE_NEWNS) != 0 ? errno : 0;
 }
@@ -134,7 +136,6 @@ void cell_main(const struct options *options, const struct start *start, const s
 	for (;;) {
 		serve(&cell);
 		cell_forget(&cell);
-		if (cell_stopped || --cell.calls_left == 0) _exit(0);
 		cell.uid++;
 		error = cell_space_close(&cell);
 		if (error == 0) error = prepare(&cell, start);

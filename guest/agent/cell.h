@@ -6,9 +6,10 @@
  *                                                     │  └────► program: the call, in the room's namespaces and the cell's cgroups
  *                                                     └── socket ──► fork server of the container, which may make the program instead
  *
- * Nothing of a cell is cleaned for the next call. Its files end with a file system of its own, its processes and their memory with
- * cgroups of its own, and their end is seen before the result is sent. Its namespaces, the room, serve the next cell only when
- * nothing in them tells of this one: no process, no socket, no object of System V, no queue, not one packet that was counted.
+ * Nothing of a cell is cleaned for the next call. Its files end with a file system of its own, its processes are killed by their
+ * cgroup, and their end is seen before the result is sent. Its namespaces, the room, serve the next cell only when nothing in
+ * them tells of this one: no process, no socket, no object of System V, no queue, not one packet that was counted. Its cgroups do
+ * when no memory is counted but what the kernel keeps for itself.
  */
 #ifndef CELL_H
 #define CELL_H
@@ -25,9 +26,11 @@
 #include "user.h"
 
 struct cell_cgroup {
-	int parent, dir; /* -1: none */
-	bool memory, pids, cpu;
+	int parent, dir;
 	bool first; /* cgroup v1 */
+	/* Its files; -1: there is none. */
+	int door, limit, swap, usage, peak, kills, pids, cpu, pressure, events, kill;
+	uint64_t base_bytes, base_kills; /* from before the cell */
 };
 
 /* What is measured of a call, by its cgroup. */
@@ -43,6 +46,7 @@ struct cell {
 	uint64_t space_bytes;
 	const char *cwd;
 	int self_fd; /* the keeper's own */
+	int processors;
 	struct cell_cgroup cgroups[CGROUP_LIMIT];
 	int cgroup_count;
 	char name[16];  /* of its cgroups */
@@ -82,11 +86,14 @@ void cell_traces_forget(void);
 bool cell_traces_none(void);
 
 /* cell_cgroup.c: 0 or an errno. */
-int cell_cgroups_make(struct cell *cell);
+/* Those of the cell before, when they are as good as new. Nobody may be in them. */
+int cell_cgroups_ready(struct cell *cell);
 int cell_cgroups_limit(const struct cell *cell, const struct cell_limits *limits);
 /* Moves the calling process in. */
 int cell_cgroups_join(const struct cell *cell);
-void cell_cgroups_measure(const struct cell *cell, struct cell_usage *usage);
+void cell_cgroups_measure(const struct cell *cell, const struct cell_limits *limits, struct cell_usage *usage);
+/* Since the cgroups were made. */
+uint64_t cell_cgroups_cpu_us(const struct cell *cell);
 /* How long somebody in the cell could have run while no processor was free; 0 where the kernel does not tell. */
 uint64_t cell_cgroups_stalled_us(const struct cell *cell);
 /* Ends every process in them at once, those that are being born, too. False: this kernel cannot. */

@@ -121,12 +121,7 @@ static int ask_server(struct cell *cell, int go) {
 	fds[count++] = go;
 	for (int at = 0; at < STREAM_COUNT; at++) fds[count++] = cell->program_ends[at];
 	fds[count++] = cell->init_fd;
-	for (int at = 0; at < cell->cgroup_count; at++) {
-		const struct cell_cgroup *cgroup = &cell->cgroups[at];
-		int door = openat(cgroup->dir, cgroup->first ? "tasks" : "cgroup.procs", O_WRONLY | O_CLOEXEC);
-		if (door < 0) return errno;
-		fds[count++] = door;
-	}
+	for (int at = 0; at < cell->cgroup_count; at++) fds[count++] = cell->cgroups[at].door;
 	char text[16];
 	struct iovec piece = {text, (size_t)snprintf(text, sizeof text, "%u", cell->uid)};
 	union {
@@ -140,9 +135,7 @@ static int ask_server(struct cell *cell, int go) {
 	passed->cmsg_type = SCM_RIGHTS;
 	passed->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
 	memcpy(CMSG_DATA(passed), fds, (size_t)count * sizeof(int));
-	int error = sendmsg(cell->served, &message, MSG_NOSIGNAL) < 0 ? errno : 0;
-	for (int at = 5; at < count; at++) close(fds[at]);
-	return error;
+	return sendmsg(cell->served, &message, MSG_NOSIGNAL) < 0 ? errno : 0;
 }
 
 static int fork_from_server(struct cell *cell, int go) {

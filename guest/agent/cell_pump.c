@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,7 +24,6 @@ struct pump {
 	uint64_t sent[2];
 	uint64_t base_cpu_us, began_us, look_us;
 	uint64_t base_stalled_us, stalled_us; /* of the time since `began_us`: no processor was free */
-	int processors;
 	uint8_t verdict;
 	uint8_t input[PIECE];
 };
@@ -89,9 +87,8 @@ static bool collect(struct pump *p, int which) {
 }
 
 static uint64_t processor_time(const struct pump *p) {
-	struct cell_usage usage;
-	cell_cgroups_measure(p->cell, &usage);
-	return usage.cpu_us > p->base_cpu_us ? usage.cpu_us - p->base_cpu_us : 0;
+	uint64_t cpu_us = cell_cgroups_cpu_us(p->cell);
+	return cpu_us > p->base_cpu_us ? cpu_us - p->base_cpu_us : 0;
 }
 
 /* The kernel settles its count of stalls late: some of it may be from before the call. */
@@ -111,7 +108,7 @@ static int watch_time(struct pump *p) {
 		if (wall_us >= limits->wall_us) p->verdict = VERDICT_WALL;
 		uint64_t used_us = processor_time(p);
 		if (used_us >= limits->cpu_us) p->verdict = VERDICT_CPU;
-		uint64_t left_us = used_us < limits->cpu_us ? (limits->cpu_us - used_us) / (uint64_t)p->processors : 0;
+		uint64_t left_us = used_us < limits->cpu_us ? (limits->cpu_us - used_us) / (uint64_t)p->cell->processors : 0;
 		p->look_us = now_us + (left_us < LOOK_MIN_US ? LOOK_MIN_US : left_us > LOOK_MAX_US ? LOOK_MAX_US : left_us);
 	}
 	uint64_t wake_us = p->look_us - now_us, end_us = wall_us < limits->wall_us ? limits->wall_us - wall_us : 0;
@@ -153,15 +150,13 @@ static void drain(struct pump *p) {
 }
 
 static void reset(struct pump *p, struct cell *cell, const struct cell_request *request) {
-	cpu_set_t processors;
 	p->cell = cell;
 	p->request = request;
 	p->input_left = request->input_bytes;
 	p->input_at = p->input_end = 0;
 	p->sent[0] = p->sent[1] = 0;
-	p->look_us = p->stalled_us = p->base_cpu_us = 0;
-	p->processors = sched_getaffinity(0, sizeof processors, &processors) == 0 ? CPU_COUNT(&processors) : 1;
-	p->base_cpu_us = processor_time(p);
+	p->look_us = p->stalled_us = 0;
+	p->base_cpu_us = cell_cgroups_cpu_us(cell);
 	p->base_stalled_us = cell_cgroups_stalled_us(cell);
 	p->began_us = monotonic_us();
 }
@@ -188,7 +183,7 @@ uint64_t cell_pump(struct cell *cell, const struct cell_request *request, struct
 	outcome->ended = cell_end(cell) == 0;
 	if (!outcome->ended) p->verdict = VERDICT_FAULT;
 	drain(p);
-	cell_cgroups_measure(cell, &outcome->usage);
+	cell_cgroups_measure(cell, &request->limits, &outcome->usage);
 	outcome->usage.cpu_us -= p->base_cpu_us < outcome->usage.cpu_us ? p->base_cpu_us : outcome->usage.cpu_us;
 	outcome->verdict = p->verdict;
 	if (p->verdict == VERDICT_ENDED && outcome->usage.cpu_us > request->limits.cpu_us) outcome->verdict = VERDICT_CPU;
