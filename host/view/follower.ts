@@ -1,6 +1,5 @@
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { setTimeout as delay } from "node:timers/promises";
 
 /** A process that dies at once again and again must not keep the node busy. */
 const LONGEST_PAUSE_MS = 5_000;
@@ -51,15 +50,17 @@ export class Follower {
     this.#closing = true;
   }
 
-  /** Resolves when the last has ended, by itself or because its time is up. */
+  /** Resolves when the last has ended, by itself or because its time is up, which it is at once with 0. */
   async end(limitMs = END_MS): Promise<void> {
     this.leave();
     const child = this.#child;
     if (child?.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    // Else a process with nothing else to do would be over before it has heard of the end.
+    child.ref();
     const ended = once(child, "exit");
-    if (limitMs > 0 && (await Promise.race([ended, delay(limitMs, "late", { ref: true })])) !== "late") return;
-    child.kill("SIGKILL");
+    const late = setTimeout(() => child.kill("SIGKILL"), limitMs);
     await ended;
+    clearTimeout(late);
   }
 
   #followed(aliveMs: number): void {
