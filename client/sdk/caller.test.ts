@@ -247,6 +247,13 @@ describe("an output", () => {
     server.handle((request) => request.socket.destroy());
     const impatient = new Caller({ transport, token: undefined, retries: 0, timeoutMs: 5_000, patienceMs: 20 });
     await assert.rejects(Array.fromAsync(readOutput(impatient, "/v1/c", "stdout")), TransportError);
+    server.handle((_, response) => response.end("{}"));
+    await impatient.json({ method: "GET", path: "/" });
+    server.handle((_, response) => response.end());
+    await assert.rejects(Array.fromAsync(readOutput(impatient, "/v1/c", "stdout")), {
+      kind: "Unavailable",
+      message: /does not say why it ended, for \d+ s now/,
+    });
   });
 });
 

@@ -11,7 +11,7 @@ export async function* followLines<View extends object>(
   const patience = caller.patience(call);
   for (;;) {
     try {
-      const reply = await caller.open({ ...call, method: "GET", repeatable: false });
+      const reply = await caller.open({ ...call, method: "GET" });
       patience.answered();
       try {
         for await (const line of lines(reply.body)) {

@@ -39,7 +39,6 @@ export async function* readOutput(
         query: { offset, follow, hold },
         signal,
         timeoutMs,
-        repeatable: false,
       });
       patience.answered();
       try {

@@ -75,12 +75,13 @@ describe("patience", () => {
   });
 
   test("is not for a server that never answered, nor for what is no absence", async () => {
-    const { patience, pauses } = rig({ isKnown: () => false });
-    await assert.rejects(patience.broke(REFUSED), REFUSED);
+    const unknown = rig({ isKnown: () => false });
+    for (const error of [REFUSED, BROKE]) await assert.rejects(unknown.patience.broke(error), error);
+    const { patience, pauses } = rig();
     for (const error of [new DsecError("NotFound", "no such command"), new TypeError("a bug")]) {
       await assert.rejects(patience.broke(error), error);
     }
-    assert.deepEqual(pauses, []);
+    assert.deepEqual([...pauses, ...unknown.pauses], []);
     await rig().patience.broke(REFUSED);
     await rig().patience.broke(new DsecError("Unavailable", "the node is closing"));
   });

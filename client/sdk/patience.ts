@@ -13,7 +13,7 @@ export interface Away {
 /** How long to stay with a server that is away. */
 export interface PatienceOptions {
   readonly limitMs: number;
-  /** Whether this client has ever been answered: where nobody was, nobody is waited for. */
+  /** Whether this client has ever been answered. Where nobody was, a wrong name say, nobody is waited for. */
   readonly isKnown: () => boolean;
   /** Told of each attempt that failed and is followed by another. */
   readonly onAway?: ((away: Away) => void) | undefined;
@@ -77,8 +77,7 @@ export class Patience {
   }
 
   #isPassing(error: unknown): error is DsecError {
-    if (!(error instanceof DsecError) || error.kind !== "Unavailable") return false;
-    return error.details.refused !== true || this.#options.isKnown();
+    return error instanceof DsecError && error.kind === "Unavailable" && this.#options.isKnown();
   }
 
   /** At once the first time. Then with jitter: clients that were cut off together do not come back together. */
