@@ -99,9 +99,29 @@ class BtrfsUppers implements Volume {
   async readUpper(id: string, still?: Still): Promise<UpperReading> {
     const root = join(this.#path, id);
     checkCopyable(id, root);
-    const copy = await this.#atOneMoment(id, root, still);
+    const copy = (taken?: () => void) => this.#copy(id, root, { readOnly: true, taken });
+    const first = await copy();
+    if (still === undefined) return this.#reading(first);
+    // The first has brought to the disk what nobody has to be held still for; the second is the moment's.
+    let second: string;
+    try {
+      second = await this.#whileHeld(still, copy);
+    } catch (error) {
+      await this.#drop(first);
+      throw error;
+    }
+    return this.#reading(second, this.#drop(first));
+  }
+
+  /** `before`: what else must be over when it is let go. */
+  #reading(copy: string, before: Promise<void> = Promise.resolve()): UpperReading {
+    before.catch(() => undefined);
     const copyTo = (to: string, limitBytes: number | undefined) => this.#copyTo(copy, to, limitBytes);
-    return { dir: partsOf(copy).upperDir, copyTo, [Symbol.asyncDispose]: () => this.#drop(copy) };
+    const letGo = async () => {
+      await this.#drop(copy);
+      await before;
+    };
+    return { dir: partsOf(copy).upperDir, copyTo, [Symbol.asyncDispose]: letGo };
   }
 
   openUpper(id: string): Upper {
@@ -148,17 +168,6 @@ class BtrfsUppers implements Volume {
       if (!hasCode(error, "EBUSY")) throw error;
       // Somebody looks into it: it goes when they do.
       unmount(this.#path, MNT.DETACH);
-    }
-  }
-
-  /** The first copy brings to the disk what nobody has to be held still for; the second is the moment's. */
-  async #atOneMoment(id: string, root: string, still: Still | undefined): Promise<string> {
-    if (still === undefined) return await this.#copy(id, root, { readOnly: true });
-    const earlier = await this.#copy(id, root, { readOnly: true });
-    try {
-      return await this.#whileHeld(still, (taken) => this.#copy(id, root, { readOnly: true, taken }));
-    } finally {
-      await this.#drop(earlier);
     }
   }
 
