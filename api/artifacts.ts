@@ -2,7 +2,7 @@ import { type Static, Type } from "typebox";
 import { ARTIFACT_KINDS, DEVICE_PROFILES, FIRMWARES, TREE_KINDS } from "#core/sandbox.ts";
 import { ComputerShapeView } from "./computers.ts";
 import { ErrorBody } from "./errors.ts";
-import { closed, described, Environment, Labels, oneOf, PathText, UserName } from "./values.ts";
+import { closed, described, Environment, LabelFilter, Labels, oneOf, PathText, UserName } from "./values.ts";
 
 /** `name` or `name:tag`; the tag is `latest` unless said otherwise. */
 export const ArtifactName = Type.String({
@@ -122,7 +122,10 @@ export type DeriveRequest = Static<typeof DeriveRequest>;
 export const CollectReply = closed({ layers: Type.Array(Type.String()) });
 export type CollectReply = Static<typeof CollectReply>;
 
-/** Every artifact of the project. */
+/** Which artifacts to list: those that carry every given label. */
+export const ArtifactQuery = closed({ label: Type.Optional(LabelFilter) });
+
+/** Artifacts of the project. */
 export const ArtifactList = closed({ artifacts: Type.Array(ArtifactView) });
 export type ArtifactList = Static<typeof ArtifactList>;
 

@@ -1,8 +1,8 @@
 import { type Static, Type } from "typebox";
 import { CommandReply, MAX_INLINE_BYTES, StartCommand } from "./commands.ts";
 import { ErrorBody } from "./errors.ts";
-import { CreateSandbox, LabelFilter, SandboxView } from "./sandboxes.ts";
-import { closed, described, Labels } from "./values.ts";
+import { CreateSandbox, SandboxView } from "./sandboxes.ts";
+import { closed, described, LabelFilter, Labels } from "./values.ts";
 
 /** What one call may concern. */
 const MAX_ITEMS = 10_000;

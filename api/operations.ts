@@ -1,5 +1,5 @@
 import { type Static, type TSchema, Type } from "typebox";
-import { ArtifactList, ArtifactView, BuildEvent, BuildRequest, ImportQuery } from "./artifacts.ts";
+import { ArtifactList, ArtifactQuery, ArtifactView, BuildEvent, BuildRequest, ImportQuery } from "./artifacts.ts";
 import {
   CreateManyEvent,
   CreateManyRequest,
@@ -302,7 +302,14 @@ export const OPERATIONS = {
     reply: { line: BuildEvent },
     streams: true,
   },
-  listArtifacts: { ...BASE, method: "GET", path: "/v1/artifacts", summary: "The catalogue.", reply: ArtifactList },
+  listArtifacts: {
+    ...BASE,
+    method: "GET",
+    path: "/v1/artifacts",
+    summary: "The catalogue.",
+    query: ArtifactQuery,
+    reply: ArtifactList,
+  },
   inspectArtifact: {
     ...BASE,
     method: "GET",

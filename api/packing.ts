@@ -20,6 +20,7 @@ export const PackRequest = closed({
   config: Type.Optional(
     described(ConfigRequest, "How what is made of the snapshot runs, over what its artifacts say."),
   ),
+  labels: Type.Optional(described(Labels, "Of the snapshot. It has none of its sandbox's.")),
   consistent: Type.Optional(
     described(Type.Boolean(), "false: its processes are not held still for the moment. Default true."),
   ),

@@ -2,7 +2,17 @@ import { type Static, Type } from "typebox";
 import { STATES } from "#core/lifecycle.ts";
 import { BACKEND_KINDS, RLIMIT_NAMES } from "#core/sandbox.ts";
 import { ComputerRequest, ComputerShapeView } from "./computers.ts";
-import { closed, DurationMs, described, Environment, Labels, oneOf, PathText, UserName } from "./values.ts";
+import {
+  closed,
+  DurationMs,
+  described,
+  Environment,
+  LabelFilter,
+  Labels,
+  oneOf,
+  PathText,
+  UserName,
+} from "./values.ts";
 
 /** Bounds that no node exceeds: beyond them a number is a mistake of units. */
 const Cpus = Type.Number({ minimum: 0.01, maximum: 1024 });
@@ -106,11 +116,6 @@ export const SandboxList = closed({
   unreachable: Type.Optional(Type.Array(Type.String())),
 });
 export type SandboxList = Static<typeof SandboxList>;
-
-/** Labels in a query: sandboxes that carry all of them are meant. */
-export const LabelFilter = Type.Array(Type.String({ pattern: "^[^=]+=[^]*$" }), {
-  description: "name=value; repeatable.",
-});
 
 /** Which sandboxes to list: those that carry every given label. */
 export const SandboxQuery = closed({

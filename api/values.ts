@@ -58,6 +58,11 @@ export const LinkBytes = Type.Unsafe<Uint8Array>({
 /** Permission bits in a query, as chmod(1) takes them. */
 export const ModeText = Type.String({ pattern: "^[0-7]{1,4}$", description: "Permission bits in octal, such as 644." });
 
+/** Labels in a query: what carries all of them is meant. */
+export const LabelFilter = Type.Array(Type.String({ pattern: "^[^=]+=[^]*$" }), {
+  description: "name=value; repeatable.",
+});
+
 /** One of the given words. */
 export function oneOf<const Words extends readonly string[]>(words: Words, description?: string) {
   return Type.Unsafe<Words[number]>({

@@ -10,10 +10,7 @@ export function addImageCommands(program: Command, wiring: Wiring): void {
   addBuild(image, wiring);
   addImport(image, wiring);
   addExport(image, wiring);
-  subcommand(image, "ls", "list artifacts").action(async (_options, command: Command) => {
-    const { list } = await import("./commands/image.ts");
-    finish(await list(contextOf(wiring, command)));
-  });
+  addList(image, wiring);
   subcommand(image, "info", "show an artifact")
     .argument("<name>", "name[:tag]")
     .action(async (name: string, _options, command: Command) => {
@@ -75,6 +72,15 @@ function addExport(image: Command, wiring: Wiring): void {
     .action(async (name: string, options, command: Command) => {
       const { exportArtifact } = await import("./commands/image-export.ts");
       wiring.finish(await exportArtifact(contextOf(wiring, command), name, options));
+    });
+}
+
+function addList(image: Command, wiring: Wiring): void {
+  subcommand(image, "ls", "list artifacts")
+    .option("--label <name=value>", "only those with the label (may be given again)", pair("--label"))
+    .action(async (options, command: Command) => {
+      const { list } = await import("./commands/image.ts");
+      wiring.finish(await list(contextOf(wiring, command), options));
     });
 }
 

@@ -13,6 +13,7 @@ export function addPackingCommands(program: Command, wiring: Wiring): void {
       several,
     )
     .option("--keep <rule>", "do not scrub: credentials or history (may be given again)", several)
+    .option("--label <name=value>", "label of the snapshot (may be given again)", pair("--label"))
     .option("--as-it-runs", "do not hold its processes still for the moment")
     .action(async (id: string, name: string, options, command: Command) => {
       const { pack } = await import("./commands/pack.ts");

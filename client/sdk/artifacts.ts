@@ -37,6 +37,12 @@ export interface ImportOptions extends CallOptions {
   readonly labels?: Readonly<Record<string, string>>;
 }
 
+/** Which artifacts to list. */
+export interface ListArtifactsOptions extends CallOptions {
+  /** Only those that carry all of these. */
+  readonly labels?: Readonly<Record<string, string>>;
+}
+
 /** How an artifact goes out. */
 export interface ExportOptions extends CallOptions {
   /** Of layers; gzip unless given. */
@@ -119,9 +125,12 @@ export class Artifacts {
     throw new DsecError("Internal", "the server ended without a result", { hint: "see the node's log" });
   }
 
-  /** Every artifact the project may use. */
-  async list(options: CallOptions = {}): Promise<readonly ArtifactView[]> {
-    const call = { ...options, method: "GET", path: "/v1/artifacts" } as const;
+  /** Every artifact the project may use, or those of them that carry all the labels. */
+  async list(options: ListArtifactsOptions = {}): Promise<readonly ArtifactView[]> {
+    const { labels = {}, signal, timeoutMs } = options;
+    const label = Object.entries(labels).map(([name, value]) => `${name}=${value}`);
+    const query = label.length === 0 ? {} : { label };
+    const call = { signal, timeoutMs, method: "GET", path: "/v1/artifacts", query } as const;
     return (await this.#caller.json<{ readonly artifacts: readonly ArtifactView[] }>(call)).artifacts;
   }
 

@@ -37,6 +37,7 @@ export {
   type BuildOptions,
   type ExportOptions,
   type ImportOptions,
+  type ListArtifactsOptions,
   type TreeKind,
   type VmImageOptions,
 } from "./artifacts.ts";

@@ -19,6 +19,8 @@ export interface PackOptions extends CallOptions {
   readonly keep?: PackRequest["keep"];
   /** How what is made of the snapshot runs, over what its artifacts say. */
   readonly config?: PackRequest["config"];
+  /** Of the snapshot, which has none of its sandbox's. */
+  readonly labels?: Readonly<Record<string, string>>;
   /** False: its processes are not held still for the moment. */
   readonly consistent?: boolean;
   /** The same key makes one snapshot, however often it is sent. Made up when absent. */
@@ -27,13 +29,14 @@ export interface PackOptions extends CallOptions {
 
 /** Packs the sandbox at `path`. */
 export function packDiff(caller: Caller, path: string, options: PackOptions): Promise<PackView> {
-  const { name, exclude, keep, config, consistent, idempotencyKey = randomUUID() } = options;
+  const { name, exclude, keep, config, labels, consistent, idempotencyKey = randomUUID() } = options;
   const { signal, timeoutMs = PACK_TIMEOUT_MS } = options;
   const json: PackRequest = {
     name,
     ...(exclude === undefined ? {} : { exclude: [...exclude] }),
     ...(keep === undefined ? {} : { keep }),
     ...(config === undefined ? {} : { config }),
+    ...(labels === undefined ? {} : { labels: { ...labels } }),
     ...(consistent === undefined ? {} : { consistent }),
   };
   const headers = { "idempotency-key": idempotencyKey };

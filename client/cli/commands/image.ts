@@ -1,5 +1,6 @@
 import type { ArtifactView } from "#sdk";
 import { ageText, bytesText, type CliContext, print, table } from "../io.ts";
+import { compact } from "../spec-options.ts";
 
 /** Options of `image build`. */
 export interface BuildOptions {
@@ -25,10 +26,13 @@ export async function build(context: CliContext, name: string, options: BuildOpt
   return 0;
 }
 
-/** The catalogue. */
-export async function list(context: CliContext): Promise<number> {
+/** The catalogue, or what of it carries the labels. */
+export async function list(
+  context: CliContext,
+  { label: labels }: { readonly label?: Readonly<Record<string, string>> },
+): Promise<number> {
   const client = await context.connect({ start: false });
-  const artifacts = await client.artifacts.list();
+  const artifacts = await client.artifacts.list(compact({ labels }));
   print(context, artifacts, () => table(["NAME", "KIND", "SIZE", "LAYERS", "AGE"], artifacts.map(rowOf)));
   return 0;
 }

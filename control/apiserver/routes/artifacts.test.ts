@@ -148,6 +148,28 @@ test("an import from elsewhere tells its progress, then its artifact, or why the
   assert.equal((await api.call("GET", "/v1/artifacts/other")).status, 404);
 });
 
+test("a list of artifacts has those that carry every label asked for", async () => {
+  await using api = await rig();
+  const id = await api.sandbox();
+  for (const [name, labels] of [
+    ["a", { x: "1", y: "2" }],
+    ["b", { x: "1" }],
+    ["c", { x: "2=3" }],
+  ] as const) {
+    assert.equal((await api.call("POST", `/v1/sandboxes/${id}/pack`, { json: { name, labels } })).status, 201);
+  }
+  const names = async (query: string) => {
+    const { json } = await api.call("GET", `/v1/artifacts?${query}`);
+    return json.artifacts.map(({ name }: { readonly name: string }) => name).toSorted();
+  };
+  assert.deepEqual(await names("label=x%3D1"), ["a", "b"]);
+  assert.deepEqual(await names("label=x=1&label=y=2"), ["a"]);
+  assert.deepEqual(await names("label=x=2=3"), ["c"]);
+  assert.deepEqual(await names("label=z="), []);
+  assert.ok((await names("")).length >= 3);
+  assert.equal((await api.call("GET", "/v1/artifacts?label=x")).status, 400);
+});
+
 test("labels come with an artifact, and tags to it, one that everybody sees only from an admin", async () => {
   await using api = await rig();
   const path = "/v1/artifacts/import?name=kit&kind=toolkit&label=run=7&label=a%2Fb=x%3Dy";

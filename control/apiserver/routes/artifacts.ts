@@ -43,8 +43,11 @@ export function artifactHandlers(services: Services): Pick<Handlers, Names> {
       await sendBytes(makingEvents(services, { project, name, labels, make }), response, scope, JSON_LINES);
     },
 
-    async listArtifacts({ principal: { project } }) {
-      return { artifacts: (await catalogue.list(project)).map(artifactView) };
+    async listArtifacts({ principal: { project }, query }) {
+      const asked = (query.label ?? []).map(labelOf);
+      const found = await catalogue.list(project);
+      const carriers = found.filter(({ labels }) => asked.every(([name, value]) => labels[name] === value));
+      return { artifacts: carriers.map(artifactView) };
     },
 
     async inspectArtifact({ principal: { project }, params }) {

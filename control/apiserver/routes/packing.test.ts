@@ -5,12 +5,13 @@ import { rig } from "../../test-support/rig.ts";
 test("a pack reaches the node with its options, and its artifact the catalogue", async () => {
   await using api = await rig();
   const id = await api.sandbox();
-  const json = { name: "mine:v1", exclude: ["x"], keep: ["history"], consistent: false };
+  const json = { name: "mine:v1", exclude: ["x"], keep: ["history"], labels: { team: "a" }, consistent: false };
   const packed = await api.call("POST", `/v1/sandboxes/${id}/pack`, { json });
   assert.equal(packed.status, 201, JSON.stringify(packed.json));
   assert.ok(api.node.calls.includes("packDiff x history false"), api.node.calls.join());
   const found = await api.call("GET", "/v1/artifacts/mine%3Av1");
   assert.deepEqual([found.json.kind, found.json.provenance], ["snapshot", `packed from ${id}`]);
+  assert.deepEqual(found.json.labels, json.labels);
   const made = await api.call("POST", "/v1/sandboxes", { json: { base: "mine:v1" } });
   assert.equal(made.status, 201);
 });

@@ -20,7 +20,7 @@ export function packingHandlers(services: Services): Pick<Handlers, Names> {
     async packSandbox({ principal, params, body, idempotencyKey, scope: { signal } }) {
       parseReference(body.name);
       const { id, node } = await access.reach(principal, params.id ?? "", signal);
-      const { name, exclude = [], keep = [], consistent = true } = body;
+      const { name, exclude = [], keep = [], labels = {}, consistent = true } = body;
       const { project } = principal;
       return replies.once({ project, key: idempotencyKey, id, request: { packSandbox: body } }, async () => {
         const { spec } = await node.inspect(id, signal);
@@ -28,7 +28,7 @@ export function packingHandlers(services: Services): Pick<Handlers, Names> {
         const packed = await node.packDiff(id, { exclude, keep, consistent }, signal);
         const { layers, config, sizeBytes, layer, entries, dataBytes, frozenMs, skipped } = packed;
         const provenance = `packed from ${id}`;
-        const made = { layers, config: configOf(config, body.config), sizeBytes, provenance, parents };
+        const made = { layers, config: configOf(config, body.config), sizeBytes, provenance, parents, labels };
         const snapshot = { ...made, kind: "snapshot" } as const;
         const artifact = artifactView(await catalogue.put(project, name, snapshot));
         return { artifact, layer, entries, bytes: dataBytes, frozenMs, skipped: { ...skipped } };
