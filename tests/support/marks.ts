@@ -34,17 +34,19 @@ export async function remainingTraces(marks: Marks, limitMs = 60_000): Promise<T
     const left = findTraces(marks);
     const found = Object.values(left).flat().length;
     if (found === 0) return left;
-    const isHeld = found === left.loopDevices.length && left.loopDevices.every(isMountedElsewhere);
+    const isHeld = found === left.loopDevices.length && left.loopDevices.every(goesWithItsLastUser);
     if (isHeld) end = Math.min(Date.now() + limitMs, began + HELD_LIMIT_MS);
     if (Date.now() > end) return left;
     await sleep(50);
   }
 }
 
-/** Whether any process of this machine sees a mount of the device. */
-export function isMountedElsewhere(device: string): boolean {
-  const pids = readdirSync("/proc").filter((name) => /^\d+$/.test(name));
-  return pids.some((pid) => readIfThere(`/proc/${pid}/mountinfo`).includes(` /dev/${device} `));
+/**
+ * Whether a loop device that nobody of the node has any more is on its way out: another mount namespace has a copy of its mount, or the
+ * kernel is not through with the file system, which takes minutes when the disk is busy.
+ */
+export function goesWithItsLastUser(device: string): boolean {
+  return readIfThere(`/sys/block/${device}/loop/autoclear`) === "1\n";
 }
 
 /** Ids of processes of the node: they have its folder in their environment, or sit in a cgroup of its sandboxes. */

@@ -5,7 +5,7 @@ import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { findTraces, isMountedElsewhere, type Marks, remainingTraces } from "./marks.ts";
+import { findTraces, goesWithItsLastUser, type Marks, remainingTraces } from "./marks.ts";
 import { sweep } from "./sweep.ts";
 import { waitUntil } from "./wait.ts";
 
@@ -53,23 +53,30 @@ describe("the leak check", () => {
     assert.deepEqual(findTraces(marks), NOTHING);
   });
 
-  test("knows a loop device that somebody else's mount namespace holds, and waits for its end", async () => {
+  for (const [who, hold] of [
+    ["somebody else's mount namespace", ["unshare", "--mount", "sh", "-c", "echo held; exec sleep 60"]],
+    ["somebody without a mount of it", ["sh", "-c", 'exec 3<"$1"; echo held; exec sleep 60', "sh"]],
+  ] as const) {
+    test(`knows a loop device that ${who} holds, and waits for its end`, () => heldBy(hold));
+  }
+
+  async function heldBy([program, ...words]: readonly [string, ...string[]]): Promise<void> {
     const marks = newMarks();
     const { folder } = marks;
     mkdirSync(join(folder, "looped"));
     writeFileSync(join(folder, "image"), Buffer.alloc(16 << 20));
     run("mkfs.ext4", "-q", join(folder, "image"));
     run("mount", "-o", "loop", join(folder, "image"), join(folder, "looped"));
-    const holder = spawn("unshare", ["--mount", "sh", "-c", "echo copied; exec sleep 60"]);
+    const holder = spawn(program, [...words, `/dev/${findTraces(marks).loopDevices[0]}`]);
     await once(holder.stdout, "data");
     run("umount", join(folder, "looped"));
 
     const held = findTraces(marks).loopDevices;
-    assert.deepEqual([held.length, held.every(isMountedElsewhere)], [1, true]);
+    assert.deepEqual([held.length, held.every(goesWithItsLastUser)], [1, true]);
     holder.kill();
     assert.deepEqual(await remainingTraces(marks), NOTHING);
     rmSync(folder, { recursive: true });
-  });
+  }
 });
 
 test("waitUntil names what did not come", async () => {
