@@ -83,3 +83,23 @@ test("a walk that ends early closes what it opened ahead", async () => {
   await assert.rejects(walk(root.path, new Notes(), AbortSignal.abort(new Error("left"))), /left/);
   assert.equal(openFiles(), before);
 });
+
+test("names that are not taken let others have their turns, too: a sandbox can make millions", async () => {
+  using root = temporaryDirectory();
+  for (const name of ["a", "b", "c", "d"]) writeFileSync(join(root.path, name), "");
+  const stop = new AbortController();
+  let asked = 0;
+  const visitor: Visitor<undefined> = {
+    takes({ names }) {
+      if (names.length === 0) return true;
+      asked += 1;
+      // Longer than the event loop may be kept.
+      for (const untilMs = performance.now() + 10; performance.now() < untilMs; );
+      setImmediate(() => stop.abort(new Error("somebody had a turn")));
+      return false;
+    },
+    visit: async () => undefined,
+  };
+  await assert.rejects(walk(root.path, visitor, stop.signal), /somebody had a turn/);
+  assert.equal(asked, 1);
+});

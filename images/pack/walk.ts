@@ -75,8 +75,8 @@ export async function walk<T>(root: string, visitor: Visitor<T>, signal: AbortSi
   };
   try {
     for (const found of find<T>(root, (one) => visitor.takes(one))) {
-      waiting.push(found);
-      bytes += found.bytesAhead;
+      if (found !== undefined) waiting.push(found);
+      bytes += found?.bytesAhead ?? 0;
       while (waiting.length > AHEAD.names || bytes > AHEAD.bytes) await visitFirst();
       await turns.pause();
     }
@@ -122,8 +122,8 @@ class Waiting<T> implements Disposable {
   }
 }
 
-/** All that is taken, in the order in which it is visited. */
-function* find<T>(root: string, takes: (found: Found) => boolean): Generator<Waiting<T>, void, undefined> {
+/** All that is taken, in the order in which it is visited; undefined for what is not, which takes its time as well. */
+function* find<T>(root: string, takes: (found: Found) => boolean): Generator<Waiting<T> | undefined, void, undefined> {
   let fd = openDirectory(Buffer.from(root));
   const way: Level<T>[] = [];
   const names: ByteString[] = [];
@@ -168,13 +168,16 @@ interface Directory<T> {
 function* readLevel<T>(
   { fd, names, place }: Directory<T>,
   takes: (found: Found) => boolean,
-): Generator<Waiting<T>, Level<T>> {
+): Generator<Waiting<T> | undefined, Level<T>> {
   const { dev, ino } = fstatSync(fd, { bigint: true });
   const directories: Level<T>["directories"] = [];
   for (const name of namesIn(fd)) {
     const at = childOf(fd, name);
     const found = { names: [...names, byteString(name)], stats: lstatSync(at, { bigint: true }) };
-    if (!takes(found)) continue;
+    if (!takes(found)) {
+      yield undefined;
+      continue;
+    }
     const waiting = new Waiting<T>({ ...found, at }, place);
     if (found.stats.isDirectory()) directories.push({ name, place: waiting.place });
     yield waiting;
