@@ -6,7 +6,7 @@ import {
   NotFoundError,
   type Sandbox,
 } from "#sdk";
-import type { Io } from "./io.ts";
+import { type Io, printable } from "./io.ts";
 
 /** Bases that are made on first use. */
 const DEFAULT_BASES: Readonly<Record<string, BuildRequest>> = {
@@ -41,6 +41,6 @@ export async function ensureBase(client: Client, base: string, io: Io, options: 
 
 async function buildBase(client: Client, build: BuildRequest, io: Io, options: CallOptions): Promise<void> {
   io.stderr.write(`dsec: building the base ${build.name}: its first use, done once\n`);
-  const onProgress = (line: string) => io.stderr.write(`dsec: ${line}\n`);
+  const onProgress = (line: string) => io.stderr.write(`dsec: ${printable(line)}\n`);
   await client.artifacts.build(build, { ...options, onProgress });
 }

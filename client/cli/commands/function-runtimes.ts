@@ -1,4 +1,4 @@
-import { type CliContext, print, table } from "../io.ts";
+import { type CliContext, print, printable, table } from "../io.ts";
 
 /** What programs can be written in. */
 export async function list(context: CliContext): Promise<number> {
@@ -19,7 +19,7 @@ export async function list(context: CliContext): Promise<number> {
 export async function prepare(context: CliContext, name: string): Promise<number> {
   const client = await context.connect({ start: true });
   const runtime = await client.functions.prepare(name, {
-    onProgress: (line) => context.io.stderr.write(`${line}\n`),
+    onProgress: (line) => context.io.stderr.write(`${printable(line)}\n`),
   });
   print(context, runtime, () => `${runtime.name} is ready\n`);
   return 0;

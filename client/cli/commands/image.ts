@@ -1,5 +1,5 @@
 import type { ArtifactView } from "#sdk";
-import { ageText, bytesText, type CliContext, print, table } from "../io.ts";
+import { ageText, bytesText, type CliContext, print, printable, table } from "../io.ts";
 import { compact } from "../spec-options.ts";
 
 /** Options of `image build`. */
@@ -20,7 +20,7 @@ export async function build(context: CliContext, name: string, options: BuildOpt
       ...(include === undefined ? {} : { include }),
       ...(options.label === undefined ? {} : { labels: options.label }),
     },
-    { onProgress: (line) => context.io.stderr.write(`${line}\n`) },
+    { onProgress: (line) => context.io.stderr.write(`${printable(line)}\n`) },
   );
   print(context, artifact, () => `${titleOf(artifact)}\n`);
   return 0;
