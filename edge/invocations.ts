@@ -10,7 +10,7 @@ import { abortable } from "#edge/abort.ts";
 const KEPT_MS = 10 * 60_000;
 /** Calls that run or whose results wait. */
 const MOST = 1_000;
-/** Of all results that wait; the oldest go first. */
+/** Of all results that wait; the oldest go first. As much of what calls bring may wait for their ends. */
 const MOST_BYTES = 256 * 1024 * 1024;
 
 interface Invocation {
@@ -28,6 +28,8 @@ export class Invocations implements Disposable {
   readonly #edge: EdgeId;
   /** The oldest first. */
   readonly #kept = new Map<InvocationId, Invocation>();
+  /** Of what calls that have not ended brought. */
+  #broughtBytes = 0;
 
   constructor(functions: Functions, parts: { readonly clock: Clock; readonly edge: EdgeId }) {
     this.#functions = functions;
@@ -35,25 +37,23 @@ export class Invocations implements Disposable {
     this.#edge = parts.edge;
   }
 
-  /** Rejects with `Overloaded` when too many run or wait. */
+  /** Throws `Overloaded` when too many run or wait, or too much of what they brought. */
   start(call: FunctionCall): InvocationId {
-    if (this.#kept.size >= MOST) {
-      throw new SandboxError("Overloaded", `${MOST} calls run or have results that nobody has taken`, {
-        hint: "drop calls whose results you have (DELETE), or try again later",
-        details: { retryAfterMs: 10_000 },
-      });
+    if (this.#kept.size >= MOST) throw overloaded(`${MOST} calls run or have results that nobody has taken`);
+    const broughtBytes = bytesOf(call);
+    if (this.#broughtBytes > 0 && this.#broughtBytes + broughtBytes > MOST_BYTES) {
+      throw overloaded(`calls with ${this.#broughtBytes} bytes of input and files run or wait`);
     }
+    this.#broughtBytes += broughtBytes;
     const id = newInvocationId(this.#edge);
     const giveUp = new AbortController();
-    const result = this.#functions.invoke(call, giveUp.signal);
+    const result = this.#functions.invoke(call, giveUp.signal).finally(() => {
+      this.#broughtBytes -= broughtBytes;
+    });
     const invocation: Invocation = { project: call.project, result, giveUp, bytes: undefined };
     this.#kept.set(id, invocation);
     result.then(
-      (value) =>
-        this.#ended(
-          id,
-          separate(value).bytes.reduce((sum, { length }) => sum + length, 0),
-        ),
+      (value) => this.#ended(id, bytesOf(value)),
       () => this.#ended(id, 0),
     );
     return id;
@@ -99,4 +99,15 @@ export class Invocations implements Disposable {
       left -= freed;
     }
   }
+}
+
+function bytesOf(value: FunctionCall | FunctionResult): number {
+  return separate(value).bytes.reduce((sum, { length }) => sum + length, 0);
+}
+
+function overloaded(message: string): SandboxError {
+  return new SandboxError("Overloaded", message, {
+    hint: "drop calls whose results you have (DELETE), or try again later",
+    details: { retryAfterMs: 10_000 },
+  });
 }
