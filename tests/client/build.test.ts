@@ -56,7 +56,7 @@ $WORD
 literal
 `;
 
-describe("building from a Dockerfile", { timeout: 300_000 }, () => {
+describe("building from a Dockerfile", { timeout: 900_000 }, () => {
   let node: TestNode;
   let folder = "";
   before(async () => {

@@ -26,7 +26,7 @@ interface Outcome {
   readonly stderr: string;
 }
 
-describe("the command line against a real node", { timeout: 300_000 }, () => {
+describe("the command line against a real node", { timeout: 900_000 }, () => {
   let node: TestNode;
   let folder = "";
   before(async () => {

@@ -12,7 +12,7 @@ import { sweep } from "../support/sweep.ts";
 
 const ENTRY = join(import.meta.dirname, "../../bin/dsec.ts");
 
-describe("a node and the commands that start and stop it", { timeout: 300_000 }, () => {
+describe("a node and the commands that start and stop it", { timeout: 900_000 }, () => {
   let marks: Marks;
   beforeEach(() => {
     marks = { folder: mkdtempSync(join(tmpdir(), "dsec-life-")), edge: `t${randomBytes(6).toString("hex")}` };

@@ -15,7 +15,7 @@ async function bytesOf(source: AsyncIterable<Uint8Array>): Promise<Buffer> {
 for (const nodeApi of ["memory", "websocket"]) sdkHolds(nodeApi);
 
 function sdkHolds(nodeApi: string): void {
-  describe(`the SDK against a real node, node API over ${nodeApi}`, { timeout: 300_000 }, () => {
+  describe(`the SDK against a real node, node API over ${nodeApi}`, { timeout: 900_000 }, () => {
     let node: TestNode;
     let client: Client;
     let sandbox: Sandbox;

@@ -12,7 +12,7 @@ import { startRegistry } from "#images/test-support/registry.ts";
 import { dsec } from "../support/cli.ts";
 import { startNode, type TestNode } from "../support/node.ts";
 
-describe("importing from elsewhere, through a real node", { timeout: 300_000 }, () => {
+describe("importing from elsewhere, through a real node", { timeout: 900_000 }, () => {
   let node: TestNode;
   let folder = "";
   before(async () => {

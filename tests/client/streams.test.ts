@@ -12,7 +12,7 @@ import { BASE, create, startNodeWithBase } from "../support/sandbox.ts";
 const ENTRY = join(import.meta.dirname, "../../bin/dsec.ts");
 const MEGABYTE = 1_000_000;
 
-describe("dsec as a part of a pipe", { timeout: 300_000 }, () => {
+describe("dsec as a part of a pipe", { timeout: 900_000 }, () => {
   let node: TestNode;
   before(async () => {
     node = await startNodeWithBase();

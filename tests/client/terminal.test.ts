@@ -25,7 +25,7 @@ interface Seen {
   readonly restored: boolean;
 }
 
-describe("the command line on a terminal", { timeout: 300_000 }, () => {
+describe("the command line on a terminal", { timeout: 900_000 }, () => {
   let node: TestNode;
   let sandbox: Sandbox;
   before(async () => {

@@ -20,7 +20,7 @@ const OUTCOMES = ["done", "agent-lost", "SandboxLost", "FailedPrecondition"];
  * nothing stays.
  */
 export function agentKillsContract(backend: ContractBackend): void {
-  describe(`a ${backend.name} whose agent is killed during`, { timeout: 600_000 }, () => {
+  describe(`a ${backend.name} whose agent is killed during`, { timeout: 900_000 }, () => {
     let node: TestNode;
     let neighbour: Sandbox;
     before(async () => {

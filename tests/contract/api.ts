@@ -6,7 +6,7 @@ import type { ContractBackend } from "./backend.ts";
 
 /** The HTTP API as a plain client sees it: no SDK, nothing but requests. */
 export function apiContract(backend: ContractBackend): void {
-  describe(`the API over a ${backend.name}`, { timeout: 300_000 }, () => {
+  describe(`the API over a ${backend.name}`, { timeout: 900_000 }, () => {
     let node: TestNode;
     let sandbox: Sandbox;
     before(async () => {

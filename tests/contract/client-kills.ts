@@ -15,7 +15,7 @@ const CLIENT = join(import.meta.dirname, "client.ts");
 
 /** A client is killed with SIGKILL in the middle of everything: what it began comes to an end, and nothing of it stays. */
 export function clientKillsContract(backend: ContractBackend): void {
-  describe(`a ${backend.name} whose client is killed during`, { timeout: 600_000 }, () => {
+  describe(`a ${backend.name} whose client is killed during`, { timeout: 900_000 }, () => {
     let node: TestNode;
     before(async () => {
       node = await backend.startNode();

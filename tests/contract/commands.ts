@@ -8,7 +8,7 @@ import type { ContractBackend } from "./backend.ts";
 
 /** Commands live by id and end in exactly one observed way. */
 export function commandsContract(backend: ContractBackend): void {
-  describe(`commands in a ${backend.name}`, { timeout: 300_000 }, () => {
+  describe(`commands in a ${backend.name}`, { timeout: 900_000 }, () => {
     let node: TestNode;
     let sandbox: Sandbox;
     before(async () => {

@@ -7,7 +7,7 @@ import type { ContractBackend } from "./backend.ts";
 
 /** However a command ends, and whatever programs do to the sandbox around it, its end is told as what it was. */
 export function endsContract(backend: ContractBackend): void {
-  describe(`ends in a ${backend.name}`, { timeout: 300_000 }, () => {
+  describe(`ends in a ${backend.name}`, { timeout: 900_000 }, () => {
     let node: TestNode;
     before(async () => {
       node = await backend.startNode();

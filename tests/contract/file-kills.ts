@@ -19,7 +19,7 @@ const LIMIT_MS = 30_000;
 
 /** Whoever is killed in the middle of a transfer leaves the old file, nothing half done and nobody at work. */
 export function fileKillsContract(backend: ContractBackend): void {
-  describe(`transfers in a ${backend.name} that a kill cuts off`, { timeout: 300_000 }, () => {
+  describe(`transfers in a ${backend.name} that a kill cuts off`, { timeout: 900_000 }, () => {
     let node: TestNode;
     let id = "";
     let idle = "";

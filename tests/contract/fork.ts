@@ -12,7 +12,7 @@ const MIB = 1024 * 1024;
 
 /** A sandbox becomes many at one instant. */
 export function forkContract(backend: ContractBackend): void {
-  describe(`forking a ${backend.name}`, { timeout: 600_000 }, () => {
+  describe(`forking a ${backend.name}`, { timeout: 900_000 }, () => {
     let node: TestNode;
     before(async () => {
       node = await backend.startNode();

@@ -11,7 +11,7 @@ const SMALL: CreateSandbox = { base: BASE, resources: { memoryMiB: 16, cpus: 0.1
 
 /** Many sandboxes are made, used and removed in one call each, and each has a result of its own. */
 export function manyContract(backend: ContractBackend): void {
-  describe(`many at once in a ${backend.name}`, { timeout: 600_000 }, () => {
+  describe(`many at once in a ${backend.name}`, { timeout: 900_000 }, () => {
     let node: TestNode;
     before(async () => {
       node = await backend.startNode({

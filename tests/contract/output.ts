@@ -16,7 +16,7 @@ const LINES = 400_000;
 
 /** Output is kept byte for byte, bounded, and reaches every reader, whoever breaks off on the way. */
 export function outputContract(backend: ContractBackend): void {
-  describe(`output of a ${backend.name}`, { timeout: 300_000 }, () => {
+  describe(`output of a ${backend.name}`, { timeout: 900_000 }, () => {
     let node: TestNode;
     let sandbox: Sandbox;
     before(async () => {

@@ -17,7 +17,7 @@ const PORTS = { echo: 7, http: 80, sink: 9 } as const;
 
 /** Servers in a sandbox are reached over HTTP, WebSocket and plain connections. */
 export function portsContract(backend: ContractBackend): void {
-  describe(`ports of a ${backend.name}`, { timeout: 300_000 }, () => {
+  describe(`ports of a ${backend.name}`, { timeout: 900_000 }, () => {
     let node: TestNode;
     let sandbox: Sandbox;
     before(async () => {

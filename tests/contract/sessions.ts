@@ -6,7 +6,7 @@ import type { ContractBackend } from "./backend.ts";
 
 /** Persistent shells: what is kept, what each line gets of its own, and every way in which a shell can end. */
 export function sessionsContract(backend: ContractBackend): void {
-  describe(`sessions in a ${backend.name}`, { timeout: 300_000 }, () => {
+  describe(`sessions in a ${backend.name}`, { timeout: 900_000 }, () => {
     let node: TestNode;
     let sandbox: Sandbox;
     before(async () => {

@@ -11,7 +11,7 @@ const ATTEMPTS = 6;
 
 /** Commands on terminals, and attaching to any command. */
 export function terminalsContract(backend: ContractBackend): void {
-  describe(`terminals in a ${backend.name}`, { timeout: 300_000 }, () => {
+  describe(`terminals in a ${backend.name}`, { timeout: 900_000 }, () => {
     let node: TestNode;
     let sandbox: Sandbox;
     before(async () => {

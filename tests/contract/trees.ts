@@ -27,7 +27,7 @@ const TOLD = "find . ! -name . -exec stat -c '%n %F %a %u %g %s %Y %N' {} + | so
 
 /** Trees go up and down as tar archives: everything is kept, and nothing gets outside. */
 export function treesContract(backend: ContractBackend): void {
-  describe(`trees in a ${backend.name}`, { timeout: 300_000 }, () => {
+  describe(`trees in a ${backend.name}`, { timeout: 900_000 }, () => {
     let node: TestNode;
     let sandbox: Sandbox;
     before(async () => {

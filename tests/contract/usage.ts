@@ -12,7 +12,7 @@ const RESOURCES = { cpus: 0.5, memoryMiB: 64, pids: 50, diskMiB: 64 };
 
 /** What a sandbox uses can be asked and watched, and is what it did. */
 export function usageContract(backend: ContractBackend): void {
-  describe(`the usage of a ${backend.name}`, { timeout: 300_000 }, () => {
+  describe(`the usage of a ${backend.name}`, { timeout: 900_000 }, () => {
     let node: TestNode;
     before(async () => {
       node = await backend.startNode();

@@ -14,7 +14,7 @@ const PROCESSORS = availableParallelism();
 
 /** A sandbox sees what it may use, in the places where programs look. */
 export function viewContract(backend: ContractBackend): void {
-  describe(`what a ${backend.name} sees`, { timeout: 300_000 }, () => {
+  describe(`what a ${backend.name} sees`, { timeout: 900_000 }, () => {
     let node: TestNode;
     before(async () => {
       node = await backend.startNode();

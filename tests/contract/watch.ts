@@ -15,7 +15,7 @@ const ENTRY = join(import.meta.dirname, "../../bin/dsec.ts");
 
 /** A watch tells what happens to files, from its first event on and without a hole. */
 export function watchContract(backend: ContractBackend): void {
-  describe(`watching files in a ${backend.name}`, { timeout: 300_000 }, () => {
+  describe(`watching files in a ${backend.name}`, { timeout: 900_000 }, () => {
     let node: TestNode;
     let sandbox: Sandbox;
     before(async () => {
