@@ -133,6 +133,15 @@ export class LayerStore implements Disposable {
     });
   }
 
+  /**
+   * Takes over a blob without a layer, see `BlobStore.add`; its chunks are shared from here on, if it has a list of them.
+   */
+  async addBlob(blob: NewBlob): Promise<BlobDigest> {
+    const digest = await this.blobs.add(blob);
+    if (blob.chunks !== undefined) await this.#share(digest, blob.chunks);
+    return digest;
+  }
+
   /** A quick look: the manifest is whole and all images have their sizes. Rejects as `verify` does. */
   async check(digest: LayerDigest): Promise<void> {
     for (const blob of await this.checkMetadata(digest)) {

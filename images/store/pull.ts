@@ -1,5 +1,6 @@
 import { mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
+import { SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
 import { BLOB_FILES, type BlobDescriptor, damagedBlob, MAX_DESCRIPTOR_BYTES, parseDescriptor } from "../descriptor.ts";
 import { type BlobDigest, sha256, sha256Hex } from "../digest.ts";
@@ -8,7 +9,14 @@ import { damagedLayer, LAYER_FILES, type LayerManifest, MAX_MANIFEST_BYTES, pars
 import { DiskRoom } from "../room.ts";
 import type { LayerStore } from "../store.ts";
 import { blobKey, layerKey } from "./layout.ts";
+import { ListCheck, LocalPieces, soundChunks } from "./local-pieces.ts";
 import { type ObjectStore, readObject } from "./object-store.ts";
+
+/** Of a list of chunks: some 200,000. A longer one is not worth its reading. */
+const MAX_LIST_BYTES = 2 ** 24;
+
+/** Pieces of one request, 32 MiB: as many are looked for on the node between two turns of the event loop. */
+const MAX_RUN = 128;
 
 /** From a store to a node's own layers. */
 export interface PullOptions {
@@ -48,7 +56,10 @@ export async function pullMetadata(digest: LayerDigest, { layers, objects, signa
   });
 }
 
-/** Brings a whole blob to the node, every piece checked. Rejects as `pullMetadata` does. */
+/**
+ * Brings a whole blob to the node, every piece checked. Pieces whose chunks the node has in other blobs are put together here and not
+ * fetched. Rejects as `pullMetadata` does.
+ */
 export async function pullBlob(digest: BlobDigest, { layers, objects, signal }: PullOptions): Promise<void> {
   if (layers.blobs.has(digest)) return layers.blobs.touch(digest);
   const descriptor = await fetchDescriptor(objects, digest, signal);
@@ -56,11 +67,69 @@ export async function pullBlob(digest: BlobDigest, { layers, objects, signal }: 
   await typedStorageErrors(async () => {
     const dir = join(scratch.dir, "blob");
     await mkdir(dir, { mode: 0o700 });
-    const range = { offset: 0, lengthBytes: descriptor.sizeBytes };
-    const source = objects.get(blobKey(digest, "data"), range, signal);
-    await writeFetched(join(dir, BLOB_FILES.data), inPieces(source, digest, descriptor));
-    await layers.blobs.add({ dir, descriptor });
+    const text = await fetchChunks(objects, digest, descriptor, signal);
+    const list = text === undefined ? [] : soundChunks(text, descriptor);
+    using local = new LocalPieces(layers, descriptor, list ?? []);
+    const check = new ListCheck(list ?? []);
+    const source = piecesOf({ digest, descriptor, local }, objects, signal);
+    await writeFetched(join(dir, BLOB_FILES.data), watched(source, check));
+    const isKept = text !== undefined && list !== undefined && check.isTrue;
+    await layers.addBlob({ dir, descriptor, ...(isKept ? { chunks: text } : {}) });
   });
+}
+
+/** The list of a blob's chunks, as its descriptor says; `undefined` when it cannot be had: it saves work, and nothing needs it. */
+async function fetchChunks(
+  objects: ObjectStore,
+  digest: BlobDigest,
+  { chunksSha256 }: BlobDescriptor,
+  signal: AbortSignal,
+): Promise<string | undefined> {
+  try {
+    const list = await readObject(objects, blobKey(digest, "chunks"), MAX_LIST_BYTES, signal);
+    return sha256Hex(list) === chunksSha256 ? list.toString("latin1") : undefined;
+  } catch (error) {
+    if (error instanceof SandboxError && (error.kind === "NotFound" || error.kind === "Internal")) return undefined;
+    throw error;
+  }
+}
+
+interface Pulled {
+  readonly digest: BlobDigest;
+  readonly descriptor: BlobDescriptor;
+  readonly local: LocalPieces;
+}
+
+/** All pieces in their order, checked; those that lie behind each other and are not here come in one request. */
+async function* piecesOf(
+  { digest, descriptor, local }: Pulled,
+  objects: ObjectStore,
+  signal: AbortSignal,
+): AsyncIterable<Uint8Array> {
+  const { pieceBytes, sizeBytes, pieces } = descriptor;
+  for (let piece = 0; piece < pieces.length; ) {
+    const first = piece;
+    const last = Math.min(first + MAX_RUN, pieces.length);
+    let here: Uint8Array | undefined;
+    while (piece < last && here === undefined) {
+      here = local.take(piece);
+      if (here === undefined) piece += 1;
+    }
+    if (piece > first) {
+      const offset = first * pieceBytes;
+      const range = { offset, lengthBytes: Math.min(piece * pieceBytes, sizeBytes) - offset };
+      yield* inPieces(objects.get(blobKey(digest, "data"), range, signal), { digest, descriptor, first });
+    }
+    if (here !== undefined) yield here;
+    if (here !== undefined) piece += 1;
+  }
+}
+
+async function* watched(source: AsyncIterable<Uint8Array>, check: ListCheck): AsyncIterable<Uint8Array> {
+  for await (const piece of source) {
+    check.push(piece);
+    yield piece;
+  }
 }
 
 /** Writes a new file within the node's room; resolves to its SHA-256. */
@@ -76,15 +145,15 @@ async function writeFetched(path: string, source: AsyncIterable<Uint8Array>): Pr
   return running.hex();
 }
 
-/** What comes of a blob, in its pieces, each of which has the hash that the descriptor says. */
+/** What comes of a blob from a piece on, in pieces, each of which has the hash that the descriptor says. */
 async function* inPieces(
   source: AsyncIterable<Uint8Array>,
-  digest: BlobDigest,
-  { pieces, pieceBytes }: BlobDescriptor,
+  { digest, descriptor, first }: { digest: BlobDigest; descriptor: BlobDescriptor; first: number },
 ): AsyncIterable<Uint8Array> {
+  const { pieces, pieceBytes } = descriptor;
   const piece = Buffer.allocUnsafe(pieceBytes);
   let filled = 0;
-  let index = 0;
+  let index = first;
   const checked = () => {
     const whole = piece.subarray(0, filled);
     if (sha256Hex(whole) !== pieces[index]) throw damagedBlob(digest, "data");
