@@ -1,101 +1,127 @@
-import { execFile } from "node:child_process";
-import { readFileSync, rmSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { promisify } from "node:util";
-import { MECHANISMS, type Mechanism } from "#host/lazy/requests.ts";
-import { BLOB_FILES } from "#images/descriptor.ts";
-import { hexOf, sha256Hex } from "#images/digest.ts";
-import { LazyRig } from "#images/lazy/test-support/rig.ts";
-import { openLayerMounts } from "#images/mounts.ts";
-import { directoryStore } from "#images/store/directory.ts";
-import { openLayerStore } from "#images/store.ts";
-import { archive, importBytes } from "#images/test-support/fixtures.ts";
+import type { Client } from "#sdk";
+import { startNode, type TestNode } from "#tests/support/node.ts";
+import { writtenBytes } from "./disk.ts";
+import { IMAGES, type ImageRecipe } from "./image-recipes.ts";
+import { IMAGE_BASE, provideImages } from "./image-set.ts";
+import { measureReads } from "./lazy-reads.ts";
 import type { Measured } from "./main.ts";
-import { median, timeMs } from "./stats.ts";
+import { type SlowStore, startSlowStore } from "./slow-store.ts";
+import { inParallel, timeMs } from "./stats.ts";
 
-const run = promisify(execFile);
-const MIB = 2 ** 20;
-const LARGE_MIB = 128;
-const ROUNDS = 7;
+type Note = (line: string) => void;
 
-/** MB/s of a file in a layer: one whose data never was away, and one that was, before and after the last of the layer came. */
-interface Speeds {
-  readonly plain: number;
-  readonly cached: number;
-  readonly complete: number;
-  /** Median of the ratios of rounds, which met the same machine. */
-  readonly completeShare: number;
+/** Images are made once, and used again by later runs. */
+const SET_DIR = process.env.DSEC_BENCH_IMAGES ?? "/var/tmp/dsec-bench-images";
+const DISTANCE = { bytesPerS: 100_000_000, delayMs: 5 };
+/** The paper's burst in small: all images at once, each for four sandboxes. */
+const SANDBOXES = 64;
+const WIDTH = 16;
+const HOUR_MS = 3_600_000;
+const WORDS = ["--memory-overcommit=1000", "--cpu-overcommit=1000"];
+/** Over the base it has 1 GB. */
+const LARGE = "rust";
+
+/** The speed of reads, then many sandboxes over many images whose data lies in a store: lazy, with all in the cache, and eager. */
+export async function* measureImages(note: Note): AsyncGenerator<Measured> {
+  yield* measureReads(note);
+  const root = await provideImages(SET_DIR, note);
+  const imageBytes = dataBytes(root);
+  yield await measureCold(root, note);
+  const lazy = await runOn(root, note, "lazy", async () => undefined);
+  yield { name: "images.lazy_vs_cached", value: lazy.firstMs / lazy.againMs, note: seconds(lazy) };
+  yield {
+    name: "images.fetched_share",
+    value: lazy.sentBytes / imageBytes,
+    note: `${megabytes(lazy.sentBytes)} of ${megabytes(imageBytes)}`,
+  };
+  const eager = await runOn(root, note, "eager", (client, name) => client.artifacts.pull(name, { timeoutMs: HOUR_MS }));
+  yield { name: "images.eager_vs_lazy", value: eager.firstMs / lazy.firstMs, note: seconds(eager) };
+  yield {
+    name: "images.write_saving",
+    value: 1 - lazy.writtenBytes / eager.writtenBytes,
+    note: `${megabytes(lazy.writtenBytes)} against ${megabytes(eager.writtenBytes)}`,
+  };
 }
 
-/** Reads through lazy layers whose data is here, beside reads of a layer that never was lazy. */
-export async function* measureImages(note: (line: string) => void): AsyncGenerator<Measured> {
-  // A filler does not keep its node's process running, and nothing else does here.
-  const awake = setInterval(() => undefined, 60_000);
-  const speeds = new Map<Mechanism, Speeds>();
-  for (const mechanism of MECHANISMS) {
-    const found = await speedsOf(mechanism);
-    speeds.set(mechanism, found);
-    const { plain, cached, complete } = found;
-    note(`${mechanism}: plain ${plain.toFixed(0)}, cached ${cached.toFixed(0)}, complete ${complete.toFixed(0)} MB/s`);
-  }
-  clearInterval(awake);
-  const { fanotify, fuse } = Object.fromEntries(speeds);
-  if (fanotify === undefined || fuse === undefined) return;
-  const others = `over FUSE ${fuse.cached.toFixed(0)} MB/s`;
-  yield { name: "images.read_cached", value: fanotify.cached, floor: fanotify.plain, note: others };
-  yield { name: "images.read_complete", value: fanotify.completeShare, floor: fanotify.plain };
+/** From the create to the end of the first command, on a node that has nothing of an image, and on one that knows what was read before. */
+async function measureCold(root: string, note: Note): Promise<Measured> {
+  await using store = await startSlowStore(root, DISTANCE);
+  const coldMs = async () => {
+    await using node = await nodeOn(store);
+    const tookMs = await timeMs(async () => {
+      await using sandbox = await node.client.sandboxes.create({ base: IMAGE_BASE, workspace: LARGE });
+      await sandbox.run(["python3", "-c", "print(1)"]);
+    });
+    // Traces are kept when a run has been quiet for a while.
+    return tookMs;
+  };
+  const first = await coldMs();
+  note(`cold: ${first.toFixed(0)} ms, ${megabytes(store.sentBytes)}`);
+  return { name: "images.cold_first_command", value: first / 1_000, note: `${megabytes(store.sentBytes)} fetched` };
 }
 
-async function speedsOf(mechanism: Mechanism): Promise<Speeds> {
-  await using rig = new LazyRig(mechanism);
-  using store = await openLayerStore(join(rig.dir, "images"));
-  const body = Buffer.concat(Array.from({ length: LARGE_MIB }, (_, at) => Buffer.alloc(MIB, sha256Hex(`part ${at}`))));
-  const last = Buffer.alloc(MIB, "the last to come");
-  const bytes = archive({ path: "large", body }, { path: "last", body: last });
-  const { layers } = await importBytes(store, bytes);
-  const plainMounts = await openLayerMounts({ store, runDir: join(rig.dir, "plain") });
-  const [plain = ""] = await plainMounts.acquire(layers);
-  for (const digest of layers) {
-    for (const blob of (await store.manifest(digest)).blobs) {
-      const dir = join(store.dir, "blobs", hexOf(blob.digest));
-      for (const name of Object.values(BLOB_FILES)) {
-        await rig.put(`blobs/${hexOf(blob.digest)}/${name}`, readFileSync(join(dir, name)));
-      }
-      rmSync(dir, { recursive: true });
-    }
-  }
-  await using objects = directoryStore(rig.storeDir);
-  const mounts = await openLayerMounts({ store, runDir: rig.runDir, remote: { objects, lazy: await rig.open() } });
-  const [lazy = ""] = await mounts.acquire(layers);
-  try {
-    await speedOf(join(lazy, "large"));
-    const cached = await compare(plain, lazy);
-    await run("cksum", [join(lazy, "last")]);
-    const complete = await compare(plain, lazy);
-    const plains = [...cached, ...complete].map(({ floor }) => floor);
-    return {
-      plain: median(plains),
-      cached: median(cached.map(({ value }) => value)),
-      complete: median(complete.map(({ value }) => value)),
-      completeShare: median(complete.map(({ value, floor }) => value / floor)),
-    };
-  } finally {
-    mounts.unmountAll();
-    plainMounts.unmountAll();
-  }
+interface FleetRun {
+  /** On a node that has nothing, then again on the same. */
+  readonly firstMs: number;
+  readonly againMs: number;
+  /** Of the first. */
+  readonly sentBytes: number;
+  /** Of the first, to disks: layers and their data, and what sandboxes wrote. */
+  readonly writtenBytes: number;
 }
 
-async function compare(plain: string, lazy: string) {
-  const rounds: { readonly floor: number; readonly value: number }[] = [];
-  for (let round = 0; round < ROUNDS; round++) {
-    rounds.push({ floor: await speedOf(join(plain, "large")), value: await speedOf(join(lazy, "large")) });
-  }
-  return rounds;
+/** What is done about an artifact before a sandbox of it is made. */
+type Prepare = (client: Client, artifact: string) => Promise<unknown>;
+
+async function runOn(root: string, note: Note, name: string, prepare: Prepare): Promise<FleetRun> {
+  await using store = await startSlowStore(root, DISTANCE);
+  await using node = await nodeOn(store);
+  const before = written(node);
+  const round = () => timeMs(() => inParallel(SANDBOXES, WIDTH, (index) => testIn(node.client, index, prepare)));
+  const firstMs = await round();
+  const { sentBytes } = store;
+  const writtenBytes = written(node) - before;
+  const run = { firstMs, againMs: await round(), sentBytes, writtenBytes };
+  note(`${name}: ${seconds(run)}; ${megabytes(sentBytes)} sent, ${megabytes(writtenBytes)} written`);
+  return run;
 }
 
-/** MB/s of a read by a process of its own. What the mount has of the file in the page cache goes first; the data file's stays. */
-async function speedOf(path: string): Promise<number> {
-  await run("dd", [`if=${path}`, "iflag=nocache", "count=0", "status=none"]);
-  const ms = await timeMs(() => run("dd", [`if=${path}`, "of=/dev/null", "bs=1M", "status=none"]));
-  return (LARGE_MIB * MIB) / 1e3 / ms;
+function nodeOn({ nodeOptions: { words, env } }: SlowStore): Promise<TestNode> {
+  return startNode({ words: [...WORDS, ...words], env });
+}
+
+async function testIn(client: Client, index: number, prepare: Prepare): Promise<void> {
+  const { name, test } = IMAGES[index % IMAGES.length] as ImageRecipe;
+  for (const artifact of [IMAGE_BASE, name]) await prepare(client, artifact);
+  const request = { base: IMAGE_BASE, workspace: name, resources: { cpus: 1, memoryMiB: 1_024 } };
+  await using sandbox = await client.sandboxes.create(request);
+  const result = await sandbox.run(`cd /project && ${test}`);
+  if (!result.ok) throw new Error(`the test fails in ${name}: ${result.stderrText}`);
+}
+
+/** What a node has put on its disk: layers with their data as far as they take room, and the sectors of its volume. */
+function written({ dataDir, runDir }: TestNode): number {
+  execFileSync("sync", ["-f", dataDir]);
+  const folders = ["images", "cache"].map((name) => join(dataDir, name));
+  const words = ["-s", "-c", "-B1", ...folders];
+  return (
+    writtenBytes(runDir) + Number(execFileSync("du", words, { encoding: "utf8" }).split("\n").at(-2)?.split("\t")[0])
+  );
+}
+
+/** Of all layers of a store, each counted once. */
+function dataBytes(root: string): number {
+  const blobs = readdirSync(join(root, "blobs"));
+  return blobs.reduce((sum, hex) => sum + statSync(join(root, "blobs", hex, "data")).size, 0);
+}
+
+function seconds({ firstMs, againMs }: FleetRun): string {
+  return `${(firstMs / 1_000).toFixed(1)} s on a node that has nothing, ${(againMs / 1_000).toFixed(1)} s again`;
+}
+
+function megabytes(bytes: number): string {
+  return `${(bytes / 1e6).toFixed(0)} MB`;
 }
