@@ -1,14 +1,18 @@
 import assert from "node:assert/strict";
-import { mkdirSync, readdirSync, readFileSync, renameSync, statSync } from "node:fs";
+import { execFile } from "node:child_process";
+import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, renameSync, statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
+import { promisify } from "node:util";
 import { MECHANISMS } from "#host/lazy/requests.ts";
-import { MNT, mount, unmount } from "#host/sys/mount.ts";
+import { MNT, unmount } from "#host/sys/mount.ts";
 import { processStartTicks } from "#host/sys/process.ts";
 import { PIECE_BYTES } from "../descriptor.ts";
 import { hexOf } from "../digest.ts";
 import { LazyRig, piecesHash, readPieces } from "./test-support/rig.ts";
+
+const run = promisify(execFile);
 
 for (const mechanism of MECHANISMS) {
   describe(`lazy blobs over ${mechanism}`, () => {
@@ -113,19 +117,40 @@ for (const mechanism of MECHANISMS) {
       assert.equal(await readPieces(path, 0, 1), piecesHash(data, 0, 1));
     });
 
-    test("a full disk below the cache gives errors for misses, and the filler goes on", async (context) => {
-      // File systems in memory have no events before data is read.
-      if (mechanism === "fanotify") return context.skip("a small file system for a test has no fanotify events");
+    test("a blob that somebody has open stays, although nothing holds it", async (context) => {
+      if (mechanism === "fuse")
+        return context.skip("files of FUSE are not those of the cache: a reader of one that left gets an error");
       await using rig = new LazyRig(mechanism);
-      const { digest, data } = await rig.blob("seven", 12);
+      const [first, second] = [await rig.blob("first", 8), await rig.blob("second", 8)];
+      const node = await rig.open({ cacheBytes: 12 * PIECE_BYTES });
+      const [path = ""] = await node.acquire([first.digest]);
+      await readPieces(path, 0, 8);
+      const reader = openSync(path, "r");
+      node.release([first.digest]);
+      const [other = ""] = await node.acquire([second.digest]);
+      await assert.rejects(readPieces(other, 0, 8), /Input\/output error/);
+      assert.equal(await readPieces(path, 0, 8), piecesHash(first.data, 0, 8));
+      closeSync(reader);
+      assert.equal(await readPieces(other, 0, 8), piecesHash(second.data, 0, 8));
+      assert.deepEqual(readdirSync(rig.cacheDir), [hexOf(second.digest)]);
+    });
+
+    test("a full disk below the cache gives errors for misses, and the filler goes on", async () => {
+      await using rig = new LazyRig(mechanism);
+      const { digest, data } = await rig.blob("seven", 40);
       mkdirSync(rig.cacheDir);
-      mount("tmpfs", rig.cacheDir, "tmpfs", 0, "size=1m");
+      // File systems in memory have no events before data is read.
+      const image = join(rig.dir, "disk");
+      closeSync(openSync(image, "wx"));
+      truncateSync(image, 5 * 2 ** 20);
+      await run("mkfs.ext4", ["-q", "-O", "^has_journal", image]);
+      await run("mount", ["-o", "loop", image, rig.cacheDir]);
       try {
         const node = await rig.open();
         const [path = ""] = await node.acquire([digest]);
         assert.equal(await readPieces(path, 0, 1), piecesHash(data, 0, 1));
         const { pid } = node;
-        await assert.rejects(readPieces(path, 0, 12), /Input\/output error/);
+        await assert.rejects(readPieces(path, 0, 40), /Input\/output error/);
         await rig.logged(/no room|full/);
         assert.equal(await readPieces(path, 0, 1), piecesHash(data, 0, 1));
         assert.equal(node.pid, pid);
