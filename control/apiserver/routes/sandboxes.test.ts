@@ -47,7 +47,7 @@ test("every bad value names its field and its bound, and no node hears of it", a
     [{ hostname: "-x" }, /hostname must match/],
     [{ workdir: "tmp" }, /workdir must match/],
     [{ user: "" }, /user must/],
-    [{ backend: "vm" }, /backend must be one of container, microvm/],
+    [{ backend: "jail" }, /backend must be one of container, microvm/],
     [{ rlimits: { nofile: { soft: 2, hard: 1 } } }, /rlimits\.nofile: soft 2 is above hard 1/],
     [{ rlimits: { nofiles: { soft: 1, hard: 1 } } }, /rlimits has an unknown key: "nofiles"/],
     [{ labels: { "a=b": "x" } }, /labels has a name that is not allowed/],
