@@ -23,6 +23,7 @@ const BENCHES: Readonly<Record<string, () => Promise<Bench>>> = {
   fullvm: async () => (await import("./fullvm.ts")).measureFullvm,
   idle: async () => (await import("./idle.ts")).measureIdle,
   layers: async () => (await import("./layers.ts")).measureLayers,
+  microvm: async () => (await import("./microvm.ts")).measureMicrovm,
   pack: async () => (await import("./pack.ts")).measurePack,
   stream: async () => (await import("./stream.ts")).measureStream,
 };

@@ -22,13 +22,15 @@ import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerSupply } from "#images/supply.ts";
 import { checkSpec, HELPER_PIDS, monitorLimits } from "./check.ts";
 import type { MicrovmConfig } from "./config.ts";
-import { diskPath, makeDisk } from "./disk.ts";
+import { copyDisk, diskPath, makeDisk } from "./disk.ts";
 import { type DiskPlan, planDisks } from "./disks.ts";
+import { Environments } from "./environments.ts";
 import { handleOf, processOf } from "./handle.ts";
 import { adoptGuest, type Guest, startGuest } from "./live.ts";
-import { MachinePauses, type PlannedMachine } from "./pauses.ts";
+import { MachinePauses } from "./pauses.ts";
 import { chooseAccelerator } from "./probe.ts";
 import { isSaved } from "./saved.ts";
+import { type PlannedMachine, startSaved } from "./saving.ts";
 import { machineMemoryMiB, processorsOf } from "./sizes.ts";
 import { type MachineShape, Templates } from "./templates.ts";
 
@@ -62,11 +64,15 @@ interface Ground extends AsyncDisposable {
   readonly volume: Volume;
 }
 
+/** Files of each layer, lowest first, metadata first. */
+type LayerFiles = readonly (readonly string[])[];
+
 /** What new machines need. */
 interface Factory {
   readonly accelerator: Accelerator;
   readonly vmm: Vmm;
   readonly templates: Templates;
+  readonly environments: Environments;
 }
 
 class MicrovmBackend implements Backend {
@@ -84,6 +90,7 @@ class MicrovmBackend implements Backend {
     this.pausing = new MachinePauses({
       ground: () => this.#ground(),
       machine: (spec, place) => this.#planned(spec, place),
+      place: (spec, place) => this.#place(spec, place),
       guest: (id, process, signal) => this.#guest(id, process, signal),
       keep: (id, guest) => this.#guests.set(id, guest),
       kill: (id) => this.kill(id),
@@ -225,8 +232,17 @@ class MicrovmBackend implements Backend {
     const trial = { vmm, image, place: { ...place, dir: join(place.dir, "trial") } };
     const accelerator = await chooseAccelerator(config.accelerator, trial, log);
     const dir = join(guestDir, "templates");
-    const nearDir = volume.sharedDir === undefined ? undefined : join(volume.sharedDir, "templates");
-    return { accelerator, vmm, templates: await Templates.open({ vmm, image, accelerator, dir, nearDir, place }) };
+    const shared = (name: string) => (volume.sharedDir === undefined ? undefined : join(volume.sharedDir, name));
+    const templates = await Templates.open({ vmm, image, accelerator, dir, nearDir: shared("templates"), place });
+    const environments = await Environments.open({
+      vmm,
+      place,
+      log,
+      dir: shared("environments"),
+      machine: async (spec, plan) => ({ ...(await templates.machine(shapeOf(spec, plan))), disks: plan.disks }),
+      identity: (spec, plan) => templates.identity(templates.coldMachine(shapeOf(spec, plan))),
+    });
+    return { accelerator, vmm, templates, environments };
   }
 
   /** What to do about a sandbox of this id that is there: a live one is the answer, a half-made one is made anew. */
@@ -244,37 +260,54 @@ class MicrovmBackend implements Backend {
   }
 
   async #boot(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Guest> {
-    const { runDirs, volume } = await this.#ground();
-    const { vmm, templates } = await this.#factory(uidBaseOf(place, this.#options.firstUid));
+    const { runDirs } = await this.#ground();
+    const { environments } = await this.#factory(this.#uid(place));
+    const layers = await this.#layerFiles(spec);
+    const instant = await environments.find(spec, layers);
     signal.throwIfAborted();
-    const plan = planDisks(await this.#layerFiles(spec), await makeDisk(volume, spec));
-    const machine = await templates.machine(shapeOf(spec, plan));
-    signal.throwIfAborted();
-    const guest = await startGuest(
-      { spec, ...plan },
-      {
-        vmm,
-        machine: { ...machine, disks: plan.disks },
-        place: await this.#place(spec, place),
-        log: this.#options.log,
-      },
-      signal,
-    );
+    const guest =
+      instant === undefined
+        ? await this.#launch(spec, place, layers, signal)
+        : await this.#goOn(spec, place, instant, signal);
     runDirs.writeProcess(spec.id, guest.machine.process);
     this.#guests.set(spec.id, guest);
     return guest;
   }
 
-  async #planned(spec: SandboxSpec, place: Place): Promise<PlannedMachine> {
+  /** Makes the sandbox in a machine that has been told nothing. */
+  async #launch(spec: SandboxSpec, place: Place, layers: LayerFiles, signal: AbortSignal): Promise<Guest> {
     const { volume } = await this.#ground();
-    const { vmm, templates } = await this.#factory(uidBaseOf(place, this.#options.firstUid));
-    const plan = planDisks(await this.#layerFiles(spec), diskPath(volume.openUpper(spec.id)));
-    const cold = templates.coldMachine(shapeOf(spec, plan));
-    const identity = templates.identity(cold);
-    return { vmm, spec: { ...cold, disks: plan.disks }, identity, place: () => this.#place(spec, place) };
+    const { vmm, templates } = await this.#factory(this.#uid(place));
+    const plan = planDisks(layers, await makeDisk(volume, spec));
+    const machine = { ...(await templates.machine(shapeOf(spec, plan))), disks: plan.disks };
+    signal.throwIfAborted();
+    const parts = { vmm, machine, place: await this.#place(spec, place), log: this.#options.log };
+    return await startGuest({ spec, ...plan }, parts, signal);
   }
 
-  #layerFiles(spec: SandboxSpec): Promise<readonly (readonly string[])[]> {
+  /** Makes it of a machine that was saved with a sandbox in it. */
+  async #goOn(spec: SandboxSpec, place: Place, instant: string, signal: AbortSignal): Promise<Guest> {
+    const { volume } = await this.#ground();
+    await copyDisk(volume, spec, join(instant, "disk"));
+    const planned = await this.#planned(spec, place);
+    const from = { dir: instant, hostname: spec.hostname, log: this.#options.log };
+    const options = { started: () => undefined, signal };
+    return await startSaved(spec.id, planned, { ...from, place: await this.#place(spec, place) }, options);
+  }
+
+  async #planned(spec: SandboxSpec, place: Place): Promise<PlannedMachine> {
+    const { volume } = await this.#ground();
+    const { vmm, templates } = await this.#factory(this.#uid(place));
+    const plan = planDisks(await this.#layerFiles(spec), diskPath(volume.openUpper(spec.id)));
+    const cold = templates.coldMachine(shapeOf(spec, plan));
+    return { vmm, spec: { ...cold, disks: plan.disks }, identity: templates.identity(cold) };
+  }
+
+  #uid(place: Place): number {
+    return uidBaseOf(place, this.#options.firstUid);
+  }
+
+  #layerFiles(spec: SandboxSpec): Promise<LayerFiles> {
     return Promise.all(spec.layers.map((digest) => this.#options.mounts.files(digest)));
   }
 
@@ -284,7 +317,7 @@ class MicrovmBackend implements Backend {
     const limits = cgroups.plan(spec.id, monitorLimits(spec));
     return {
       dir: runDirs.dir(spec.id),
-      uid: uidBaseOf(place, this.#options.firstUid),
+      uid: this.#uid(place),
       cgroups: makeCgroups(limits),
     };
   }

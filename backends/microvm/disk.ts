@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
+import { copyFileSparse } from "#host/vmm/memory.ts";
 import type { Upper, Volume } from "#host/volume/volume.ts";
 
 const MIB = 1024 * 1024;
@@ -20,6 +21,11 @@ export function diskBytes({ resources }: SandboxSpec): number {
   return Math.ceil(diskMiB * (1 + STRUCTURES_PART) + JOURNAL_MIB + STRUCTURES_MIB) * MIB;
 }
 
+/** Gives a sandbox a disk that begins as another one is, and shares its data where the volume can. What it throws for leaves nothing. */
+export async function copyDisk(volume: Volume, spec: SandboxSpec, from: string): Promise<string> {
+  return await madeDisk(volume, spec, (path) => copyFileSparse(from, path));
+}
+
 /** The disk of a sandbox's machine. */
 export function diskPath(upper: Pick<Upper, "upperDir">): string {
   return join(upper.upperDir, "disk");
@@ -27,13 +33,21 @@ export function diskPath(upper: Pick<Upper, "upperDir">): string {
 
 /** Makes an empty disk for a sandbox. What it throws for leaves nothing. `FailedPrecondition` without mke2fs, `StorageFull`. */
 export async function makeDisk(volume: Volume, spec: SandboxSpec): Promise<string> {
-  const upper = volume.createUpper(spec.id, undefined);
+  return await madeDisk(volume, spec, (path) => formatDisk(path, spec));
+}
+
+/** Makes an empty disk in a file of this name. */
+export async function formatDisk(path: string, spec: SandboxSpec): Promise<void> {
+  const fd = openSync(path, "wx", 0o600);
+  ftruncateSync(fd, diskBytes(spec));
+  closeSync(fd);
+  await format(path);
+}
+
+async function madeDisk(volume: Volume, spec: SandboxSpec, make: (path: string) => Promise<void>): Promise<string> {
+  const path = diskPath(volume.createUpper(spec.id, undefined));
   try {
-    const path = diskPath(upper);
-    const fd = openSync(path, "wx", 0o600);
-    ftruncateSync(fd, diskBytes(spec));
-    closeSync(fd);
-    await format(path);
+    await make(path);
     return path;
   } catch (error) {
     await volume.removeUpper(spec.id);

@@ -4,6 +4,7 @@ import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import { connectMachine, type MachineControl, type MachineUsage } from "#guest/protocol/machine.ts";
+import { hostsFile } from "#host/cradle/names.ts";
 import {
   MACHINE_PORTS,
   type Machine,
@@ -137,17 +138,20 @@ async function furnish(control: MachineControl, { spec, layers, upper }: Inside)
   await control.launch(guestRequest(spec));
 }
 
-/** Lets a machine go on that was held, whoever started it; resolves when its sandbox goes on too. */
+/** Lets a machine go on that was held, whoever started it; resolves when its sandbox goes on too, under another name if one is given. */
 export async function continueGuest(
   id: SandboxId,
   machine: Machine,
-  parts: { readonly dir: string; readonly log: (line: string) => void },
+  parts: { readonly dir: string; readonly hostname?: string | undefined; readonly log: (line: string) => void },
   signal: AbortSignal,
 ): Promise<Guest> {
+  const { dir, hostname, log } = parts;
   await machine.run();
-  const control = await connectMachine(join(parts.dir, MACHINE_PORTS.control), signal);
-  const guest = new Guest(id, { machine, control, dir: parts.dir }, parts.log);
-  await guest.release();
+  const control = await connectMachine(join(dir, MACHINE_PORTS.control), signal);
+  const guest = new Guest(id, { machine, control, dir }, log);
+  await control.renew();
+  if (hostname !== undefined) await control.name(hostname, hostsFile(hostname));
+  await control.thaw();
   return guest;
 }
 

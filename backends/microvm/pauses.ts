@@ -1,44 +1,30 @@
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import type { Handle, Pausing, Place } from "#core/backend.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
-import type { Cgroups } from "#host/cgroup/cgroups.ts";
-import { saveMemory } from "#host/vmm/memory.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import type { RunDirs } from "#host/vmm/run-dirs.ts";
-import { DEVICES_FILE, type MachinePlace, type MachineProcess, type MachineSpec, type Vmm } from "#host/vmm/vmm.ts";
+import type { MachinePlace, MachineProcess } from "#host/vmm/vmm.ts";
 import type { Volume } from "#host/volume/volume.ts";
 import { handleOf, processOf, savedHandle } from "./handle.ts";
 import { continueGuest, type Guest } from "./live.ts";
-import { checkSaved, forgetSaved, isSaved, recordSaved, savedFiles } from "./saved.ts";
-import { machineMemoryMiB } from "./sizes.ts";
-
-const MIB = 1024 * 1024;
+import { forgetSaved, isSaved } from "./saved.ts";
+import { type PlannedMachine, saveMachine, startSaved } from "./saving.ts";
 
 /** What pauses need of the backend. */
 export interface PauseParts {
   /** Where machines of this node are. */
-  ground(): Promise<{ readonly runDirs: RunDirs; readonly cgroups: Cgroups; readonly volume: Volume }>;
+  ground(): Promise<{ readonly runDirs: RunDirs; readonly volume: Volume }>;
   /** The machine that a sandbox has on this node now, over the disk that it has; it is not started. */
   machine(spec: SandboxSpec, place: Place): Promise<PlannedMachine>;
+  /** Where it would run; makes its cgroups. */
+  place(spec: SandboxSpec, place: Place): Promise<MachinePlace>;
   /** A live machine, known or adopted. */
   guest(id: SandboxId, process: MachineProcess, signal: AbortSignal): Promise<Guest>;
   keep(id: SandboxId, guest: Guest): void;
   /** Ends what runs of a sandbox. */
   kill(id: SandboxId): Promise<void>;
   readonly log: (line: string) => void;
-}
-
-/** A machine that could be started. */
-export interface PlannedMachine {
-  readonly vmm: Vmm;
-  readonly spec: MachineSpec;
-  /** Equal for machines that can go on from each other. */
-  readonly identity: string;
-  /** Makes its cgroups. */
-  readonly place: () => Promise<MachinePlace>;
 }
 
 //   the sandbox is held ─► the machine is held ─► devices, memory ─► the record ─► the monitor ends
@@ -61,15 +47,12 @@ export class MachinePauses implements Pausing {
       throw new SandboxError("SandboxLost", `the machine of ${id} is gone`);
     const { runDirs, volume } = await this.#parts.ground();
     const guest = await this.#parts.guest(id, process, signal);
-    const { identity } = await this.#parts.machine(spec, { slot: 0 });
+    const planned = await this.#parts.machine(spec, { slot: 0 });
     const dir = volume.openUpper(id).upperDir;
     await heldFor(guest, signal);
     try {
-      await guest.machine.saveDevices();
-      const memory = { path: savedFiles(dir).memory, inPlace: true };
-      await saveMemory(process, machineMemoryMiB(spec) * MIB, memory);
+      await saveMachine(guest, planned, { dir, placeDir: runDirs.dir(id) });
       signal.throwIfAborted();
-      recordSaved(dir, readFileSync(join(runDirs.dir(id), DEVICES_FILE)), identity);
     } catch (error) {
       await guest.release();
       throw error;
@@ -102,16 +85,14 @@ export class MachinePauses implements Pausing {
     const { runDirs, volume } = await this.#parts.ground();
     const dir = volume.openUpper(id).upperDir;
     const planned = await this.#parts.machine(spec, place);
-    checkSaved(id, dir, planned.identity);
-    const { memory, devices } = savedFiles(dir);
-    const { sizeMiB } = planned.spec.memory;
-    const saved = { ...planned.spec, memory: { sizeMiB, file: { path: memory, access: "private" as const } }, devices };
-    const machine = await planned.vmm.start(saved, await planned.place(), signal);
-    runDirs.writeProcess(id, machine.process);
-    forgetSaved(dir);
-    const parts = { dir: runDirs.dir(id), log: this.#parts.log };
-    this.#parts.keep(id, await continueGuest(id, machine, parts, signal));
-    return handleOf(id, machine.process);
+    const from = { dir, place: await this.#parts.place(spec, place), log: this.#parts.log };
+    const started = ({ machine }: Pick<Guest, "machine">) => {
+      runDirs.writeProcess(id, machine.process);
+      forgetSaved(dir);
+    };
+    const guest = await startSaved(id, planned, from, { started, signal });
+    this.#parts.keep(id, guest);
+    return handleOf(id, guest.machine.process);
   }
 }
 

@@ -1,17 +1,6 @@
 import { createHash } from "node:crypto";
-import {
-  closeSync,
-  ftruncateSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  renameSync,
-  rmSync,
-  statSync,
-  utimesSync,
-} from "node:fs";
+import { closeSync, ftruncateSync, mkdirSync, openSync, renameSync, rmSync, utimesSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { hasCode } from "#core/errors.ts";
 import { connectMachine } from "#guest/protocol/machine.ts";
 import { makeOwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
 import type { GuestImage } from "#host/vmm/guest/image.ts";
@@ -25,6 +14,7 @@ import {
   type Vmm,
 } from "#host/vmm/vmm.ts";
 import { emptyDisks } from "./disks.ts";
+import { evict, isThere, placeWhole } from "./kept.ts";
 
 /** What machines of one template have in common. */
 export interface MachineShape {
@@ -133,7 +123,7 @@ export class Templates {
     mkdirSync(whole);
     for (const name of [MEMORY_FILE, DEVICES_FILE]) await copyFileSparse(join(kept, name), join(whole, name));
     placeWhole(whole, target);
-    evict(dir);
+    evict(dir, { most: MOST_TEMPLATES, but: PREFIX });
     return target;
   }
 
@@ -154,7 +144,7 @@ export class Templates {
     mkdirSync(`${build.path}/whole`);
     for (const name of [MEMORY_FILE, DEVICES_FILE]) renameSync(join(build.path, name), join(build.path, "whole", name));
     placeWhole(join(build.path, "whole"), target);
-    evict(this.#parts.dir);
+    evict(this.#parts.dir, { most: MOST_TEMPLATES, but: PREFIX });
     return target;
   }
 
@@ -169,27 +159,5 @@ export class Templates {
     } finally {
       await machine.end();
     }
-  }
-}
-
-/** Clones of a template that goes keep what they have mapped. */
-function evict(dir: string): void {
-  const templates = readdirSync(dir)
-    .filter((name) => !name.startsWith(PREFIX))
-    .map((name) => ({ path: join(dir, name), usedAtMs: statSync(join(dir, name)).mtimeMs }))
-    .sort((a, b) => b.usedAtMs - a.usedAtMs);
-  for (const { path } of templates.slice(MOST_TEMPLATES)) rmSync(path, { recursive: true, force: true });
-}
-
-function isThere(dir: string): boolean {
-  return statSync(dir, { throwIfNoEntry: false }) !== undefined;
-}
-
-/** Another node that keeps its templates here may have been faster. */
-function placeWhole(from: string, to: string): void {
-  try {
-    renameSync(from, to);
-  } catch (error) {
-    if (!hasCode(error, "EEXIST", "ENOTEMPTY")) throw error;
   }
 }

@@ -1,6 +1,7 @@
 /* The one connection of the edge: accepting, receiving, and the order in which things are sent. */
 #include <errno.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -40,9 +41,11 @@ static void refuse(struct agent *agent) {
 	connection_drop(agent);
 }
 
+/* Flag 1: the agent was copied with its machine, and is another one from here on. */
 static bool greet(struct agent *agent, const struct frame *frame) {
 	struct connection *c = &agent->connection;
-	if (c->greeted || get32(frame->payload) != PROTOCOL_VERSION) return false;
+	if (frame->flag > 1 || c->greeted || get32(frame->payload) != PROTOCOL_VERSION) return false;
+	if (frame->flag == 1 && getrandom(agent->boot_id, sizeof agent->boot_id, 0) != sizeof agent->boot_id) return false;
 	c->greeted = true;
 	uint8_t *at = connection_frame(agent, FRAME_WELCOME, 0, 0, 32);
 	put32(at, PROTOCOL_VERSION);

@@ -31,6 +31,7 @@ struct machine {
 	int control; /* port of the node's lines */
 	int port;    /* port of the agent's frames */
 	int cradle;  /* socket of the launcher */
+	int sandbox; /* process that is the agent, 0: none yet */
 	int agent;   /* connection to the agent, -1: none */
 	bool synchronised; /* the nonce of this connection has come */
 	uint8_t nonce[NONCE_BYTES];
@@ -76,12 +77,16 @@ int machine_connect(struct machine *machine, const uint8_t nonce[NONCE_BYTES]);
 /* machine_bridge.c */
 /* Connects to the agent; what comes on the port before the nonce belongs to an earlier connection. 0 or an errno. */
 int bridge_open(struct machine *machine, const uint8_t nonce[NONCE_BYTES]);
+/* Has the agent of a sandbox that was copied take another boot id. 0 or an errno. */
+int bridge_renew(void);
 /* Moves what can be moved, both ways. */
 void bridge_pump(struct machine *machine);
 
 /* machine_identity.c: 0 or an errno. */
 int identity_clock(const char *seconds);
 int identity_seed(const char *hex);
+/* Gives the sandbox whose agent is that process another host name, in its namespace and its files. `hosts` is its /etc/hosts in hexadecimal. */
+int identity_name(int agent, const char *hostname, const char *hosts);
 
 /* Exactly `size` bytes of hexadecimal digits. */
 bool hex_read(const char *text, uint8_t *bytes, size_t size);

@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "bytes.h"
+#include "frame.h"
 #include "machine.h"
 
 #define SOCKET "/run/agent.sock"
@@ -18,16 +20,21 @@ static void bridge_close(struct machine *machine) {
 	lines_tell(machine, "closed");
 }
 
-int bridge_open(struct machine *machine, const uint8_t nonce[NONCE_BYTES]) {
+/* A descriptor, or -1 with errno. */
+static int connect_agent(int flags) {
 	struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = SOCKET};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
+	int error = errno;
+	close(fd);
+	errno = error;
+	return -1;
+}
+
+int bridge_open(struct machine *machine, const uint8_t nonce[NONCE_BYTES]) {
 	close_fd(&machine->agent);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = connect_agent(SOCK_NONBLOCK);
 	if (fd < 0) return errno;
-	if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
-		int error = errno;
-		close(fd);
-		return error;
-	}
 	machine->agent = fd;
 	machine->synchronised = false;
 	memcpy(machine->nonce, nonce, NONCE_BYTES);
@@ -35,6 +42,17 @@ int bridge_open(struct machine *machine, const uint8_t nonce[NONCE_BYTES]) {
 	memcpy(machine->out.bytes, nonce, NONCE_BYTES);
 	machine->out.to = NONCE_BYTES;
 	return 0;
+}
+
+int bridge_renew(void) {
+	uint8_t hello[FRAME_HEADER + 4], welcome[FRAME_HEADER];
+	int fd = connect_agent(0);
+	if (fd < 0) return errno;
+	put32(frame_write(hello, FRAME_HELLO, 1, 0, 4), PROTOCOL_VERSION);
+	bool told = send(fd, hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello &&
+		    recv(fd, welcome, sizeof welcome, MSG_WAITALL) == sizeof welcome && welcome[4] == FRAME_WELCOME;
+	close(fd);
+	return told ? 0 : EPROTO;
 }
 
 /* True when bytes were moved. `gone`: the source has ended or the sink takes nothing any more. */

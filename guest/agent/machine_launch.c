@@ -81,7 +81,10 @@ int launch_request(struct machine *machine, const char *hex, char *step, size_t 
 	put32(frame + 8, 1);
 	if (send(machine->cradle, frame, 4 + HEADER + body, MSG_NOSIGNAL) != (ssize_t)(4 + HEADER + body)) return EPIPE;
 	take_answer(machine->cradle, &answer);
-	if (answer.type == CREATED) return 0;
+	if (answer.type == CREATED) {
+		machine->sandbox = (int)answer.number;
+		return 0;
+	}
 	snprintf(step, size, "%s", answer.text);
 	return answer.type == FAILED ? (int)answer.number : EPROTO;
 }

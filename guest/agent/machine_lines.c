@@ -57,6 +57,16 @@ static int launch(struct machine *machine, char *words, struct reply *reply) {
 	return launch_request(machine, words, reply->text, sizeof reply->text);
 }
 
+/* HOSTNAME HOSTS */
+static int name_sandbox(struct machine *machine, char *words, struct reply *reply) {
+	(void)reply;
+	char *hosts = words == NULL ? NULL : strchr(words, ' ');
+	if (hosts == NULL || machine->sandbox == 0) return EINVAL;
+	*hosts = 0;
+	int error = identity_name(machine->sandbox, words, hosts + 1);
+	return error == 0 ? bridge_renew() : error;
+}
+
 static int open_agent(struct machine *machine, char *words, struct reply *reply) {
 	(void)reply;
 	uint8_t nonce[NONCE_BYTES];
@@ -114,7 +124,7 @@ static const struct {
 } VERBS[] = {
 	{"hello", say_version}, {"clock", set_clock}, {"seed", add_seed},   {"layer", mount_layer},  {"upper", mount_upper},
 	{"launch", launch},     {"agent", open_agent}, {"usage", count_usage},
-	{"freeze", hold_still}, {"thaw", let_go_on},
+	{"freeze", hold_still}, {"thaw", let_go_on},   {"name", name_sandbox},
 };
 
 /*

@@ -205,8 +205,8 @@ async function raw(agent: TestAgent, ...chunks: readonly Buffer[]): Promise<Sock
   return socket;
 }
 
-function hello(): Buffer {
-  const frame = newFrame(FRAME.hello, 0, 0, 4);
+function hello(flag = 0): Buffer {
+  const frame = newFrame(FRAME.hello, flag, 0, 4);
   frame.writeUInt32LE(1, 12);
   return frame;
 }
@@ -231,6 +231,7 @@ forEachBuild((build) => {
         [huge],
         [reserved],
         [old],
+        [hello(2)],
         [newFrame(FRAME.ping, 0, 0, 8)],
         [hello(), hello()],
         [hello(), newFrame(FRAME.ping, 0, 0, 7)],
@@ -252,6 +253,29 @@ forEachBuild((build) => {
         [number],
       );
       again.close();
+    });
+
+    test("a copied agent takes another boot id when it is told so, and keeps it and its tasks", async () => {
+      await using agent = await TestAgent.start({ build });
+      const before = await agent.connect();
+      const number = nextNumber();
+      await before.start(number, { ...EXEC_DEFAULTS, stdin: "pipe", action: exec("cat") }, new Recorder(() => {}));
+      const socket = await raw(agent, hello(1));
+      socket.pause();
+      await once(socket, "readable");
+      socket.destroy();
+      const boots = [before.hello.bootId];
+      for (let links = 0; links < 2; links++) {
+        const after = await agent.connect();
+        boots.push(after.hello.bootId);
+        assert.deepEqual(
+          (await after.list()).map((report) => report.number),
+          [number],
+        );
+        after.close();
+      }
+      assert.notEqual(boots[1], boots[0]);
+      assert.equal(boots[2], boots[1]);
     });
 
     test("a START that makes no sense is refused alone", async () => {

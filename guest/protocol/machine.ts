@@ -95,6 +95,11 @@ export class MachineControl {
     await this.#ask("launch", request.toString("hex"));
   }
 
+  /** Gives a sandbox that was made already another name. */
+  async name(hostname: string, hosts: string): Promise<void> {
+    await this.#ask("name", hostname, Buffer.from(hosts).toString("hex"));
+  }
+
   /** Resolves when all processes of the sandbox hold still. `MachineFailure` when one does not, and then none is held. */
   async freeze(): Promise<void> {
     await this.#ask("freeze");

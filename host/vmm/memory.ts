@@ -1,4 +1,4 @@
-import { closeSync, fstatSync, ftruncateSync, openSync, readFileSync, readSync, statSync } from "node:fs";
+import { closeSync, fstatSync, ftruncateSync, openSync, readFileSync, readSync, rmSync, statSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { SandboxError } from "#core/errors.ts";
 import { dataExtents } from "#host/sys/holes.ts";
@@ -16,19 +16,16 @@ const PIECE_BYTES = 1024 * 1024;
 const FICLONE = 0x40049409;
 
 /**
- * Makes `path` the memory of a machine that is held and maps its memory privately, from a file of `sizeBytes`. Where `path` is the very file that it maps, and may be written to in
- * place, only what the machine has written since is added to it; else it becomes a copy of that file first, which shares its data where the file system can.
+ * Makes `path` the memory of a machine that is held and maps its memory privately, from a file of `sizeBytes`. Where `path` is the very file that it maps, only what the machine has
+ * written since is added to it; else it becomes a copy of that file first, which shares its data where the file system can. What others map under that name stays as it is.
  */
-export async function saveMemory(
-  process: MachineProcess,
-  sizeBytes: number,
-  target: { readonly path: string; readonly inPlace: boolean },
-): Promise<void> {
+export async function saveMemory(process: MachineProcess, sizeBytes: number, path: string): Promise<void> {
   const mapping = findMapping(process.pid, sizeBytes);
   const mapped = openSync(mapping.path, "r");
   try {
-    const isOwn = target.inPlace && isSameFile(mapped, target.path);
-    await using file = await open(target.path, isOwn ? "r+" : "w+", 0o600);
+    const isOwn = isSameFile(mapped, path);
+    if (!isOwn) rmSync(path, { force: true });
+    await using file = await open(path, isOwn ? "r+" : "wx+", 0o600);
     if (!isOwn) await copySparse(mapped, file, sizeBytes);
     await using memory = await open(`/proc/${process.pid}/mem`, "r");
     await copyWritten(process.pid, mapping, { memory, file });

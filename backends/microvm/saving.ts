@@ -1,0 +1,52 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { SandboxId } from "#core/ids.ts";
+import { saveMemory } from "#host/vmm/memory.ts";
+import { DEVICES_FILE, type MachinePlace, type MachineSpec, type Vmm } from "#host/vmm/vmm.ts";
+import { continueGuest, type Guest } from "./live.ts";
+import { checkSaved, recordSaved, savedFiles } from "./saved.ts";
+
+const MIB = 1024 * 1024;
+
+/** A machine that could be started. */
+export interface PlannedMachine {
+  readonly vmm: Vmm;
+  readonly spec: MachineSpec;
+  /** Equal for machines that can go on from each other. */
+  readonly identity: string;
+}
+
+/** Writes what a held machine is, but for its disk, into `dir`. `placeDir` is where it runs. */
+export async function saveMachine(
+  { machine }: Guest,
+  planned: Pick<PlannedMachine, "spec" | "identity">,
+  to: { readonly dir: string; readonly placeDir: string },
+): Promise<void> {
+  await machine.saveDevices();
+  await saveMemory(machine.process, planned.spec.memory.sizeMiB * MIB, savedFiles(to.dir).memory);
+  recordSaved(to.dir, readFileSync(join(to.placeDir, DEVICES_FILE)), planned.identity);
+}
+
+/**
+ * Starts a machine that goes on from what is saved in `dir`; its disk is the planned one's. `started` is told before it runs. `FailedPrecondition` when it does
+ * not fit. What it rejects for before `started` leaves no process.
+ */
+export async function startSaved(
+  id: SandboxId,
+  { vmm, spec, identity }: PlannedMachine,
+  from: {
+    readonly dir: string;
+    readonly place: MachinePlace;
+    /** Of a sandbox that was another one. */
+    readonly hostname?: string;
+    readonly log: (line: string) => void;
+  },
+  options: { readonly started: (guest: Pick<Guest, "machine">) => void; readonly signal: AbortSignal },
+): Promise<Guest> {
+  checkSaved(id, from.dir, identity);
+  const { memory, devices } = savedFiles(from.dir);
+  const file = { path: memory, access: "private" as const };
+  const machine = await vmm.start({ ...spec, memory: { ...spec.memory, file }, devices }, from.place, options.signal);
+  options.started({ machine });
+  return await continueGuest(id, machine, { ...from, dir: from.place.dir }, options.signal);
+}

@@ -1,0 +1,115 @@
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { emptyDisks } from "#backends/microvm/disks.ts";
+import { connectMachine } from "#guest/protocol/machine.ts";
+import { guestImage } from "#host/vmm/guest/image.ts";
+import { openQemu } from "#host/vmm/qemu/qemu.ts";
+import { MACHINE_PORTS } from "#host/vmm/vmm.ts";
+import type { Sandbox } from "#sdk";
+import type { TestNode } from "#tests/support/node.ts";
+import { BASE, output, startNodeWithBase } from "#tests/support/sandbox.ts";
+import type { Measured } from "./main.ts";
+import { privateKiB } from "./memory.ts";
+import { describeMs, median, timeMs } from "./stats.ts";
+
+const BUILD = join(import.meta.dirname, "../.build");
+const GUEST_DIR = join(BUILD, "guest");
+const ACCELERATOR = "tcg";
+/** In turn, so that a busy moment of the machine meets each of them. */
+const ROUNDS = 9;
+const COLD_ROUNDS = 3;
+const IDLE = 10;
+/** Its machine has 256 MiB. */
+const MEMORY_MIB = 160;
+const MACHINE_MIB = 256;
+const NOTE = `accelerator ${ACCELERATOR}`;
+
+/** Clones, pauses and memory of microVMs in software, beside cold boots of the same kernel. */
+export async function* measureMicrovm(note: (line: string) => void): AsyncGenerator<Measured> {
+  const words = [`--accelerator=${ACCELERATOR}`, `--guest-dir=${GUEST_DIR}`];
+  await using node = await startNodeWithBase({ runInMemory: true, words });
+  // The first boots a template, the second makes one of the environment.
+  for (let warming = 0; warming < 2; warming++) await (await create(node)).remove();
+  yield* clones(node, note);
+  yield* pauses(node, note);
+  yield* memory(node, note);
+}
+
+function create(node: TestNode): Promise<Sandbox> {
+  return node.client.sandboxes.create({ base: BASE, backend: "microvm", resources: { memoryMiB: MEMORY_MIB } });
+}
+
+async function* clones(node: TestNode, note: (line: string) => void): AsyncGenerator<Measured> {
+  const times = { clone: [] as number[], cold: [] as number[] };
+  for (let round = 0; round < ROUNDS; round++) {
+    const start = performance.now();
+    const made = await create(node);
+    times.clone.push(performance.now() - start);
+    await made.remove();
+    if (round % (ROUNDS / COLD_ROUNDS) === 0) times.cold.push(await timeMs(bootCold));
+  }
+  for (const [name, values] of Object.entries(times)) note(`${name}: ${describeMs(values)}`);
+  const [clone, cold] = [median(times.clone), median(times.cold)];
+  yield { name: "microvm.clone_p50", value: clone, peers: { "cold boot": cold }, note: NOTE };
+  yield { name: "microvm.clone_vs_cold", value: cold / clone, note: NOTE };
+}
+
+/** From nothing to an answer of the guest's first process: a sandbox would come on top. */
+async function bootCold(): Promise<void> {
+  const dir = mkdtempSync(join(tmpdir(), "dsec-cold-"));
+  try {
+    const programs = {
+      agent: join(BUILD, "dsec-agent"),
+      cradle: join(BUILD, "dsec-cradle"),
+      shell: "/bin/bash-static",
+    };
+    const [vmm, { kernel, initramfs }] = [await openQemu(), await guestImage(GUEST_DIR, programs)];
+    const place = { dir: join(dir, "machine"), uid: 0x0800_0000, cgroups: [] };
+    mkdirSync(place.dir);
+    const parts = {
+      accelerator: ACCELERATOR,
+      processors: 1,
+      memory: { sizeMiB: MACHINE_MIB },
+      kernel,
+      initramfs,
+    } as const;
+    const signal = AbortSignal.timeout(120_000);
+    const machine = await vmm.start({ ...parts, disks: emptyDisks(8), devices: undefined }, place, signal);
+    try {
+      await machine.run();
+      (await connectMachine(join(place.dir, MACHINE_PORTS.control), signal)).close();
+    } finally {
+      await machine.end();
+    }
+  } finally {
+    rmSync(dir, { recursive: true });
+  }
+}
+
+async function* pauses(node: TestNode, note: (line: string) => void): AsyncGenerator<Measured> {
+  const times = { first: [] as number[], second: [] as number[], resume: [] as number[] };
+  for (let round = 0; round < ROUNDS; round++) {
+    await using sandbox = await create(node);
+    await output(sandbox, "true");
+    times.first.push(await timeMs(() => sandbox.pause()));
+    times.resume.push(await timeMs(() => output(sandbox, "true")));
+    times.second.push(await timeMs(() => sandbox.pause()));
+  }
+  for (const [name, values] of Object.entries(times)) note(`${name}: ${describeMs(values)}`);
+  yield { name: "microvm.pause", value: median(times.first), peers: { second: median(times.second) }, note: NOTE };
+  yield { name: "microvm.resume", value: median(times.resume), note: NOTE };
+}
+
+async function* memory(node: TestNode, note: (line: string) => void): AsyncGenerator<Measured> {
+  const made = await Promise.all(Array.from({ length: IDLE }, () => create(node)));
+  const kiB = made.map(({ id }) => privateKiB(monitorOf(node, id)));
+  note(`private memory of ${IDLE} idle clones: ${kiB.map((value) => Math.round(value / 1024)).join(", ")} MiB`);
+  yield { name: "microvm.private_mb", value: median(kiB) / 1024, note: NOTE };
+  await Promise.all(made.map((sandbox) => sandbox.remove()));
+}
+
+function monitorOf(node: TestNode, id: string): number {
+  const record = JSON.parse(readFileSync(join(node.runDir, "machines", id, "vmm.json"), "utf8")) as { pid: number };
+  return record.pid;
+}
