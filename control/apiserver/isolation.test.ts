@@ -20,7 +20,11 @@ const BODIES: Partial<Record<OperationName, unknown>> = {
   createPortTicket: { port: 80 },
   forkSandbox: { count: 1 },
   packSandbox: { name: "packed" },
+  powerComputer: { action: "reset" },
+  sendInput: { actions: [{ type: "text", text: "a" }] },
 };
+/** Calls that are connections. */
+const CONNECTIONS: readonly OperationName[] = ["attachCommand", "openDisplay", "openConsole"];
 const WEBSOCKET = { connection: "Upgrade", upgrade: "websocket" };
 
 let api: Rig;
@@ -66,6 +70,6 @@ function ask(name: OperationName, { method, path, body }: Operation, sandbox: st
   const url = path.replaceAll(/\{(\w+)\}/g, (_, key: string) => values[key] ?? key);
   const query = QUERIES[name] ?? (path.includes("/files") ? "path=/x" : "");
   const json = typeof body === "string" ? {} : { json: BODIES[name] ?? {} };
-  const headers = name === "attachCommand" ? WEBSOCKET : {};
+  const headers = CONNECTIONS.includes(name) ? WEBSOCKET : {};
   return api.call(method, `${url}?${query}`, { token, headers, ...json });
 }
