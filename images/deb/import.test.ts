@@ -114,6 +114,16 @@ describe("importing Debian packages", () => {
     assert.deepEqual([...snapshot(mount.path).keys()], ["", "/usr", "/usr/lib64", "/usr/lib64/ld"]);
   });
 
+  test("packages have a bound for what they replace together: what they say is kept until all are read", async () => {
+    using made = await temporaryStore();
+    const fields = `Replaces: ${Array.from({ length: 60_000 }, (_, index) => `p${index}`).join(", ")}\n`;
+    const packages = ["a", "b"].map((name) =>
+      deb({ name: `${name}-tool`, fields, data: archive({ path: `./${name}` }) }),
+    );
+    await assert.rejects(importDebs(made.store, ...packages), { kind: "TooLarge" });
+    await importDebs(made.store, ...packages.slice(1));
+  });
+
   test("makes no base, and takes no package of another processor", async () => {
     using made = await temporaryStore();
     for (const kind of ["base", "snapshot"] as const) {

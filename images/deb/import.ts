@@ -1,3 +1,4 @@
+import { SandboxError } from "#core/errors.ts";
 import { badInput } from "#core/tar/entry.ts";
 import { TarReader } from "#core/tar/reader.ts";
 import { type BuildLayerOptions, type BuiltLayer, buildLayer, type Feed } from "../layer.ts";
@@ -6,6 +7,9 @@ import { type PackageControl, readControl } from "./control.ts";
 import { packageMembers } from "./members.ts";
 import { type FileOwners, PackageFiles } from "./package-files.ts";
 import { Pieces } from "./pieces.ts";
+
+/** What all packages together may replace, themselves included: a package of half a MiB can name a quarter of a million others. */
+const MOST_RELATIONS = 100_000;
 
 /** The layer of some packages and what they are, in their order. */
 export interface PackageLayer extends BuiltLayer {
@@ -21,13 +25,18 @@ export async function packageLayer(
   sources: Iterable<AsyncIterable<Uint8Array>>,
 ): Promise<PackageLayer> {
   const packages: PackageControl[] = [];
+  let relations = 0;
   const layer = await buildLayer(options, async (feed) => {
     const owners: FileOwners = new Map();
     for (const source of sources) {
       const pieces = new Pieces(source);
       try {
-        do packages.push(await onePackage(pieces, feed, owners));
-        while (await pieces.hasMore());
+        do {
+          const control = await onePackage(pieces, feed, owners);
+          relations += 1 + control.replaces.size;
+          if (relations > MOST_RELATIONS) throw tooMany();
+          packages.push(control);
+        } while (await pieces.hasMore());
       } finally {
         pieces.end();
       }
@@ -53,6 +62,12 @@ async function onePackage(pieces: Pieces, { builder, drain }: Feed, owners: File
   }
   if (control === undefined) throw new Error("a package without members");
   return control;
+}
+
+function tooMany(): SandboxError {
+  return new SandboxError("TooLarge", `the packages name more than ${MOST_RELATIONS} others that they replace`, {
+    hint: "import them in parts, as toolkits of their own",
+  });
 }
 
 function checkArchitecture({ name, architecture }: PackageControl): void {
