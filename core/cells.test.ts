@@ -6,6 +6,13 @@ import { CellResultReader, encodeCellRequest } from "#core/cells.ts";
 const LIMITS = { cpuMs: 1, wallMs: 2, memoryBytes: 3, outputBytes: 4, fileBytes: 5, pids: 6 };
 const REQUEST = { argv: ["a", ""], env: { N: "v" }, files: [], input: new Uint8Array(), wanted: [], limits: LIMITS };
 
+/** What is read of a call that may print and return so much. */
+function readerOf(outputBytes = 1024): CellResultReader {
+  const reader = new CellResultReader();
+  reader.expect({ ...REQUEST, limits: { ...LIMITS, outputBytes } });
+  return reader;
+}
+
 function part(type: number, body: Uint8Array): Buffer {
   const head = Buffer.alloc(8);
   head[0] = type;
@@ -49,7 +56,7 @@ test("a result is the same wherever its stream is cut", () => {
   const stream = Buffer.concat([...parts, part(7, Buffer.alloc(0)), part(1, Buffer.from("next")), end(0, 9)]);
   fc.assert(
     fc.property(fc.array(fc.integer({ min: 0, max: stream.length })), (cuts) => {
-      const reader = new CellResultReader();
+      const reader = readerOf();
       const places = [0, ...cuts.sort((a, b) => a - b), stream.length];
       const news = places.slice(1).flatMap((to, index) => reader.push(stream.subarray(places[index], to)));
       assert.deepEqual(
@@ -72,9 +79,20 @@ test("what no keeper says is refused, and a refusal of it told", () => {
   const said =
     (...parts: Buffer[]) =>
     () =>
-      new CellResultReader().push(Buffer.concat(parts));
+      readerOf().push(Buffer.concat(parts));
   assert.throws(said(part(9, Buffer.alloc(0))), { kind: "Internal" });
   assert.throws(said(end(99, 0)), { kind: "Internal" });
   assert.throws(said(Buffer.from([1, 0, 0, 0, 255, 255, 255, 255])), { kind: "Internal" });
   assert.throws(said(part(6, Buffer.from([28, 0, 0, 0]))), { kind: "SandboxLimit" });
+});
+
+test("a keeper that was taken over cannot say more than its call may print and return", () => {
+  const outputBytes = 2 * 1024 * 1024;
+  const reader = readerOf(outputBytes);
+  const piece = part(1, Buffer.alloc(64 * 1024));
+  const send = (bytes: number) => {
+    for (let sent = 0; sent < bytes; sent += 64 * 1024) reader.push(piece);
+  };
+  send(2 * outputBytes);
+  assert.throws(() => send(2 * outputBytes), { kind: "Internal", message: /more than its call/ });
 });

@@ -144,6 +144,13 @@ export class CellResultReader {
   #files: FileUnderWay[] = [];
   #missing: string[] = [];
   #tooLarge: string[] = [];
+  #leftBytes = 0;
+
+  /** A call begins whose result has at most what it asked for. */
+  expect({ limits, wanted }: Pick<CellRequest, "limits" | "wanted">): void {
+    const texts = CELL_TEXTS_LIMIT_BYTES + wanted.length * FILE_HEAD_BYTES;
+    this.#leftBytes = 2 * limits.outputBytes + limits.fileBytes + texts + END_BYTES;
+  }
 
   /** What is whole by now. Throws `Internal` for what no keeper says, `SandboxLimit` when it refused the request. */
   push(chunk: Uint8Array): readonly CellNews[] {
@@ -162,6 +169,8 @@ export class CellResultReader {
   }
 
   #take(type: number, part: Buffer): CellNews | undefined {
+    this.#leftBytes -= part.length;
+    if (this.#leftBytes < 0) throw malformed("more than its call may print and return");
     if (type === 1) this.#outputs.stdout.push(part);
     else if (type === 2) this.#outputs.stderr.push(part);
     else if (type === 3) this.#file(part);

@@ -76,6 +76,7 @@ export class Keeper {
    */
   async run(request: CellRequest, signal: AbortSignal): Promise<CellResult> {
     const pieces = encodeCellRequest(request);
+    this.#reader.expect(request);
     this.#result = Promise.withResolvers<CellResult>();
     this.#next = Promise.withResolvers<KeeperState>();
     if (this.#over !== undefined) this.#end(this.#over.state, this.#over.why);
@@ -134,6 +135,8 @@ export class Keeper {
       this.#said = `: ${Buffer.from(bytes).toString().slice(0, 200)}`;
       return;
     }
+    // Of one that is given up nothing is read, nor acknowledged: it can send no more.
+    if (this.#over !== undefined) return;
     this.#receivedBytes = offset + bytes.length;
     if (this.#receivedBytes - this.#acknowledgedBytes > UNACKNOWLEDGED_BYTES) this.#acknowledge();
     try {
@@ -143,6 +146,9 @@ export class Keeper {
       }
     } catch (error) {
       this.#result.reject(error);
+      // A keeper that refuses a call says so in its own way, and ends.
+      const isRefusal = error instanceof SandboxError && error.kind === "SandboxLimit";
+      if (!isRefusal) this.#end("unclean", "its keeper said what no keeper says");
     }
   }
 
