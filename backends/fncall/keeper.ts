@@ -5,6 +5,8 @@ import type { OutputStream } from "#core/sandbox.ts";
 
 /** Pieces of a request: as the agent takes them. */
 const PIECE_BYTES = 64 * 1024;
+/** So many of them fill the agent's window: it need not wait for the next while it says that it took one. */
+const PIECES_UNDER_WAY = 4;
 /** The agent keeps what is not acknowledged, up to four times as much. Less is acknowledged together with the next request. */
 const UNACKNOWLEDGED_BYTES = 64 * 1024;
 const SIGTERM = 15;
@@ -102,14 +104,16 @@ export class Keeper {
 
   async #send(pieces: readonly Uint8Array[]): Promise<void> {
     const small = pieces.reduce((sum, { length }) => sum + length, 0) <= PIECE_BYTES;
+    const underWay: Promise<void>[] = [];
     for (const piece of small ? [Buffer.concat(pieces)] : pieces) {
       for (let at = 0; at < piece.length; at += PIECE_BYTES) {
         const part = piece.subarray(at, at + PIECE_BYTES);
-        const offset = this.#sentBytes;
+        underWay.push(this.#link.writeStdin(this.#number, this.#sentBytes, part));
         this.#sentBytes += part.length;
-        await this.#link.writeStdin(this.#number, offset, part);
+        if (underWay.length === PIECES_UNDER_WAY) await underWay.shift();
       }
     }
+    await Promise.all(underWay);
   }
 
   #acknowledge(): void {

@@ -23,7 +23,8 @@ struct pump {
 	uint32_t input_at, input_end; /* in `input`: what the program has not taken */
 	uint64_t sent[2];
 	uint64_t base_cpu_us, began_us, look_us;
-	uint64_t base_stalled_us, stalled_us; /* of the time since `began_us`: no processor was free */
+	/* Of the time since `began_us`: no processor was free; the edge had not sent what the program waited for, or not taken what it wrote. */
+	uint64_t base_stalled_us, stalled_us, owed_us;
 	uint8_t verdict;
 	uint8_t input[PIECE];
 };
@@ -93,8 +94,8 @@ static uint64_t processor_time(const struct pump *p) {
 
 /* The kernel settles its count of stalls late: some of it may be from before the call. */
 static uint64_t waited_us(const struct pump *p, uint64_t now_us) {
-	uint64_t passed_us = now_us - p->began_us;
-	return passed_us > p->stalled_us ? passed_us - p->stalled_us : 0;
+	uint64_t passed_us = now_us - p->began_us, ours_us = p->stalled_us + p->owed_us;
+	return passed_us > ours_us ? passed_us - ours_us : 0;
 }
 
 /* Milliseconds until the next look: no sooner than the limit could be reached on all processors. */
@@ -129,7 +130,10 @@ static void choose(const struct pump *p, struct pollfd polled[POLLED]) {
 static void turn(struct pump *p, int timeout_ms) {
 	struct pollfd polled[POLLED];
 	choose(p, polled);
-	if (poll(polled, POLLED, timeout_ms) <= 0) return;
+	uint64_t began_us = monotonic_us();
+	int count = poll(polled, POLLED, timeout_ms);
+	if (polled[AT_REQUEST].fd >= 0 || polled[AT_RESULT].events != 0) p->owed_us += monotonic_us() - began_us;
+	if (count <= 0) return;
 	if (polled[AT_RESULT].revents & POLLERR) p->verdict = VERDICT_FAULT;
 	if (polled[AT_RESULT].revents & POLLOUT) push_result(p);
 	if (polled[AT_STDIN].revents != 0) feed(p);
@@ -155,7 +159,7 @@ static void reset(struct pump *p, struct cell *cell, const struct cell_request *
 	p->input_left = request->input_bytes;
 	p->input_at = p->input_end = 0;
 	p->sent[0] = p->sent[1] = 0;
-	p->look_us = p->stalled_us = 0;
+	p->look_us = p->stalled_us = p->owed_us = 0;
 	p->base_cpu_us = cell_cgroups_cpu_us(cell);
 	p->base_stalled_us = cell_cgroups_stalled_us(cell);
 	p->began_us = monotonic_us();

@@ -33,7 +33,9 @@ export interface AgentOptions {
   readonly wrap?: readonly string[];
   /** Files handed over from descriptor 4 on. */
   readonly open?: readonly string[];
-  /** The program of sessions, handed over after those. */
+  /** Directories handed over behind those. */
+  readonly directories?: readonly string[];
+  /** The program of sessions, handed over after all of these. */
   readonly shell?: string;
   /** How the wrapped program calls the agent, when not by its path. */
   readonly as?: string;
@@ -57,8 +59,10 @@ export class TestAgent implements AsyncDisposable {
     const directory = await mkdtemp(join(tmpdir(), "dsec-agent-"));
     const socket = join(directory, "agent.sock");
     const files = options.open ?? [];
-    const opens = files.flatMap((path) => ["--open", path]);
-    const shell = options.shell === undefined ? [] : [`--shell=${FIRST_DESCRIPTOR + files.length}`];
+    const directories = options.directories ?? [];
+    const opens = [...files.flatMap((path) => ["--open", path]), ...directories.flatMap((path) => ["--read", path])];
+    const shell =
+      options.shell === undefined ? [] : [`--shell=${FIRST_DESCRIPTOR + files.length + directories.length}`];
     if (options.shell !== undefined) opens.push("--read", options.shell);
     const agent = options.as ?? AGENT_BUILDS[options.build ?? "static"];
     const argv = [socket, ...opens, ...(options.wrap ?? []), agent, ...shell, ...(options.args ?? [])];

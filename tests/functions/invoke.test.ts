@@ -60,6 +60,13 @@ test("processor time decides the time limit; waiting has a limit by the clock", 
   assert.match(waits.message ?? "", /by the clock/);
 });
 
+test("a program that waits for us is not blamed: neither for its input, nor for its output", async () => {
+  const stdin = "x".repeat(30_000_000);
+  // It has a twentieth of a second, and would have 5.15 s by the clock.
+  const reply = await sh("cat | wc -c", { stdin, limits: { runMs: 1_000 } });
+  assert.deepEqual([reply.status, reply.run?.stdout], ["ok", `${stdin.length}\n`]);
+});
+
 test("memory beyond the limit is told with the peak, in files of the call, too", async () => {
   const reply = await sh("dd if=/dev/zero of=/tmp/big bs=1M count=100", { limits: { memoryMiB: 32 } });
   assert.equal(reply.status, "memory-limit");
