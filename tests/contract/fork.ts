@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { readdirSync } from "node:fs";
+import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { Forks, Sandbox } from "#sdk";
@@ -114,6 +114,30 @@ function sharing(given: Given): void {
     await output(first, "dd if=/dev/urandom of=/big bs=1M count=4 seek=60 conv=notrunc 2>/dev/null; sync");
     const own = await held(first);
     assert.ok(own >= 4 * MIB && own < 8 * MIB, `${own} bytes for 4 MiB of changes`);
+  });
+
+  test("a branch that is packed adds to the store what it changed itself, and no data that its tree has there", async () => {
+    await using stack = new AsyncDisposableStack();
+    const parent = stack.use(await given.backend.create(given.node()));
+    await output(parent, "dd if=/dev/urandom of=/big bs=1M count=32 2>/dev/null");
+    const storedBytes = () => {
+      const folder = join(given.node().dataDir, "images");
+      const names = readdirSync(folder, { recursive: true, encoding: "utf8" });
+      const stored = names.filter((name) => /^(blobs|layers)\//.test(name));
+      const files = stored.map((name) => statSync(join(folder, name), { throwIfNoEntry: false }));
+      return files.reduce((sum, stats) => sum + (stats?.isFile() === true ? stats.size : 0), 0);
+    };
+    const [empty] = [storedBytes(), await parent.packDiff({ name: "tree-top" })];
+    const whole = storedBytes();
+    assert.ok(whole - empty > 32 * MIB, `${whole - empty} bytes for 32 MiB`);
+    for (const [index, branch] of (await forked(stack, parent.fork({ count: 2 }))).entries()) {
+      const before = storedBytes();
+      await output(branch, "dd if=/dev/urandom of=/own bs=1M count=2 2>/dev/null");
+      const { bytes } = await branch.packDiff({ name: `branch-${index}` });
+      assert.ok(bytes >= 34 * MIB, "a branch has all that its tree wrote");
+      const added = storedBytes() - before;
+      assert.ok(added >= 2 * MIB && added < 4 * MIB, `${added} bytes for 2 MiB of changes`);
+    }
   });
 
   test("each has its parent's limit for what it writes itself", async () => {

@@ -3,6 +3,7 @@ import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { PackView, Sandbox } from "#sdk";
+import { dsec } from "../support/cli.ts";
 import type { TestNode } from "../support/node.ts";
 import { installProgram, output, refused } from "../support/sandbox.ts";
 import type { ContractBackend } from "./backend.ts";
@@ -105,16 +106,33 @@ function changes(given: Given): void {
     assert.equal(await asUser(copy), "0000000000000400");
   });
 
-  test("files written after the first resume do not vanish at the second: a chain of twelve snapshots keeps every link", async () => {
+  test("files written after the first resume do not vanish at the second: a chain of forty snapshots keeps every link and every deletion", async () => {
     let base: PackView | undefined;
-    for (let link = 0; link < 12; link += 1) {
+    for (let link = 0; link < 40; link += 1) {
       await using sandbox = base === undefined ? await given.backend.create(given.node()) : await restored(given, base);
-      await output(sandbox, `echo ${link} >>/chain; touch /link-${link}`);
+      await output(sandbox, `echo ${link} >>/chain; touch /link-${link} /last-${link}; rm -f /last-${link - 1}`);
       base = await sandbox.packDiff({ name: newName() });
+      assert.ok(base.artifact.layers.length <= 33, `${base.artifact.layers.length} layers: nothing was merged`);
     }
     assert.ok(base !== undefined);
     await using last = await restored(given, base);
-    assert.equal(await output(last, "wc -l </chain; ls -d /link-* | wc -l"), "12\n12");
+    assert.equal(await output(last, "wc -l </chain; ls -d /link-* | wc -l; ls -d /last-*"), "40\n40\n/last-39");
+  });
+
+  test("a snapshot has the labels that it was given, by which it is found; dsec does the same", async () => {
+    await using sandbox = await given.backend.create(given.node(), { labels: { of: "the sandbox" } });
+    const [first, second] = [newName(), newName()];
+    const { artifact } = await sandbox.packDiff({ name: first, labels: { run: first, step: "1" } });
+    assert.deepEqual(artifact.labels, { run: first, step: "1" });
+    const packed = await dsec(given.node(), ["pack", sandbox.id, second, "--label", `run=${first}`]);
+    assert.equal(packed.status, 0, packed.stderr);
+    const found = await given.node().client.artifacts.list({ labels: { run: first } });
+    assert.deepEqual(found.map(({ name }) => name).sort(), [first, second].sort());
+    const listed = await dsec(given.node(), ["image", "ls", "--label", `run=${first}`, "--label", "step=1"]);
+    assert.match(listed.stdout, new RegExp(first));
+    assert.doesNotMatch(listed.stdout, new RegExp(second));
+    const shown = await dsec(given.node(), ["image", "info", second]);
+    assert.deepEqual(JSON.parse(shown.stdout).labels, { run: first });
   });
 
   test("environment, user and working directory of the sandbox's parts come along, its own do not", async () => {
@@ -244,6 +262,18 @@ function hostile(given: Given): void {
         " 0 0\n",
         " 0 0\n",
       ),
+    );
+  });
+
+  test("files that a sandbox locks as far as it can: immutable it cannot make them, and other flags keep no pack", async () => {
+    await using sandbox = await given.backend.create(given.node());
+    await installProgram(sandbox, PROGRAM, "/packed");
+    await output(sandbox, "mkdir -p /h/d && echo kept >/h/d/file");
+    assert.equal(await output(sandbox, "/packed flags /h/d"), "immutable: refused\nappend-only: refused");
+    await using copy = await restored(given, await sandbox.packDiff({ name: newName() }));
+    assert.equal(
+      await output(copy, "cat /h/d/file; echo more >>/h/d/file; rm -r /h && ls -d /h || echo gone"),
+      "kept\ngone",
     );
   });
 

@@ -1,11 +1,13 @@
-/* What a shell cannot make, or not fast enough: `packed deep|many|socket|capability PATH`, and `packed privilege`. */
+/* What a shell cannot make, or not fast enough: `packed deep|many|socket|flags|capability PATH`, and `packed privilege`. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/fs.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -80,6 +82,26 @@ static void make_socket(void)
 	must(bind(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&address, sizeof address), "bind");
 }
 
+static void try_flag(int fd, int flag, const char *what)
+{
+	int flags = flag | FS_NOATIME_FL | FS_SYNC_FL;
+
+	printf("%s: %s\n", what, ioctl(fd, FS_IOC_SETFLAGS, &flags) < 0 ? "refused" : "set");
+}
+
+/* Locks a directory and its file as far as the kernel lets it; the last flags are those that any owner may set. */
+static void set_flags(void)
+{
+	int flags = FS_NOATIME_FL | FS_SYNC_FL | FS_NODUMP_FL;
+	int directory = open(".", O_RDONLY | O_DIRECTORY), file = open("file", O_RDONLY);
+
+	must(directory | file, "open");
+	try_flag(file, FS_IMMUTABLE_FL, "immutable");
+	try_flag(directory, FS_APPEND_FL, "append-only");
+	must(ioctl(file, FS_IOC_SETFLAGS, &flags), "flags of a file");
+	must(ioctl(directory, FS_IOC_SETFLAGS, &flags), "flags of a directory");
+}
+
 static void give_capability(const char *path)
 {
 	struct vfs_cap_data data = { .magic_etc = VFS_CAP_REVISION_2 | VFS_CAP_FLAGS_EFFECTIVE };
@@ -112,6 +134,8 @@ int main(int count, char **words)
 		many();
 	else if (strcmp(what, "socket") == 0)
 		make_socket();
+	else if (strcmp(what, "flags") == 0)
+		set_flags();
 	else if (strcmp(what, "capability") == 0)
 		give_capability(words[2]);
 	else
