@@ -1,4 +1,5 @@
 import { ArtifactView, CollectReply, DeriveRequest, TagRequest } from "./artifacts.ts";
+import { StoreCollectReply } from "./nodes.ts";
 import { BASE, type Operation } from "./operation.ts";
 
 /** The calls about names of artifacts, and about sharing them. */
@@ -9,6 +10,13 @@ export const CATALOGUE_OPERATIONS = {
     path: "/v1/artifacts/collect",
     summary: "Remove what no tag, sandbox or create needs from the node, unless it is younger than an hour.",
     reply: CollectReply,
+  },
+  collectStore: {
+    ...BASE,
+    method: "POST",
+    path: "/v1/store/collect",
+    summary: "Remove what no tag and no node needs from the store that nodes share.",
+    reply: StoreCollectReply,
   },
   tagArtifact: {
     ...BASE,

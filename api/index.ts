@@ -73,7 +73,15 @@ export {
 } from "./functions.ts";
 export { Health, WhoAmI } from "./identity.ts";
 export { LayerList, LayerView } from "./layers.ts";
-export { NodeList, NodeView, ResourceCountView, ResourceList, StoreReply, StoreView } from "./nodes.ts";
+export {
+  NodeList,
+  NodeView,
+  ResourceCountView,
+  ResourceList,
+  StoreCollectReply,
+  StoreReply,
+  StoreView,
+} from "./nodes.ts";
 export type { Operation } from "./operation.ts";
 export { type BodyOf, OPERATIONS, type OperationName, type QueryOf } from "./operations.ts";
 export { ForkRequest, ForkView, PackRequest, PackView } from "./packing.ts";

@@ -61,3 +61,9 @@ export type StoreView = Static<typeof StoreView>;
 /** No `store`: layers stay on the node that made them. */
 export const StoreReply = closed({ store: Type.Optional(StoreView) });
 export type StoreReply = Static<typeof StoreReply>;
+
+const Count = Type.Integer({ minimum: 0 });
+
+/** What a collection removed from the store. */
+export const StoreCollectReply = closed({ artifacts: Count, layers: Count, blobs: Count, bytes: Count });
+export type StoreCollectReply = Static<typeof StoreCollectReply>;

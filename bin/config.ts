@@ -64,6 +64,7 @@ const loadNode = defineSettings(
       undefined,
       "File of mode 600 with credentials for S3, as AWS tools have it; else AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
     ),
+    storeGrace: durationMs("1d", "What was put into the store within so long is not removed by a collection of it."),
     imageCache: mebibytes("32GiB", "Disk for data of layers that is fetched out of S3 when it is read."),
     lazyBy: choice(
       ["auto", ...MECHANISMS],

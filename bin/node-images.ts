@@ -1,8 +1,12 @@
+import { randomBytes } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Logger } from "pino";
 import { systemClock } from "#core/clock.ts";
+import { hasCode, SandboxError } from "#core/errors.ts";
 import { type LayerMounts, openLayerMounts } from "#images/mounts.ts";
 import type { ObjectStore } from "#images/store/object-store.ts";
+import { StorePins } from "#images/store/pins.ts";
 import { type SharingOptions, StoreCatalogue } from "#images/store/shared-catalogue.ts";
 import { SharedLayers } from "#images/store/shared-layers.ts";
 import { type LayerStore, openLayerStore } from "#images/store.ts";
@@ -34,7 +38,8 @@ export async function openNodeImages(config: NodeConfig, options: NodeImagesOpti
   const store = opened.use(await openLayerStore(join(config.dataDir, "images")));
   const place = openNodeStore(config, process.env);
   if (place !== undefined) opened.use(place.objects);
-  const layers = place && new SharedLayers(store, place.objects);
+  const pins = place && new StorePins({ objects: place.objects, node: storeNode(config), clock: systemClock });
+  const layers = place && pins && new SharedLayers(store, place.objects, pins);
   const remote = await openRemoteBlobs(config, place, (line) => options.log.warn({}, line));
   if (remote !== undefined) opened.use(remote);
   const mounts = await openLayerMounts({ store, runDir: config.runDir, remote });
@@ -42,7 +47,15 @@ export async function openNodeImages(config: NodeConfig, options: NodeImagesOpti
     if (!options.keepsMounts()) mounts.unmountAll();
   });
   const shared =
-    place && layers && opened.use(catalogueIn({ objects: place.objects, layers, lazy: remote?.lazy }, options.log));
+    place &&
+    layers &&
+    pins &&
+    opened.use(
+      catalogueIn(
+        { objects: place.objects, layers, pins, lazy: remote?.lazy, graceMs: config.storeGrace },
+        options.log,
+      ),
+    );
   const supply = new LayerSupply(store, layers);
   const closing = opened.move();
   return {
@@ -55,7 +68,22 @@ export async function openNodeImages(config: NodeConfig, options: NodeImagesOpti
   };
 }
 
-function catalogueIn(parts: Pick<SharingOptions, "objects" | "layers" | "lazy">, log: Pick<Logger, "warn">) {
+/** What this node is called in stores: edges of two control planes may have the same id. */
+function storeNode({ dataDir }: NodeConfig): string {
+  const file = join(dataDir, "store-node");
+  try {
+    writeFileSync(file, randomBytes(8).toString("hex"), { flag: "wx", mode: 0o600, flush: true });
+  } catch (error) {
+    if (!hasCode(error, "EEXIST")) throw error;
+  }
+  const name = readFileSync(file, "utf8");
+  if (/^[0-9a-f]{16}$/.test(name)) return name;
+  throw new SandboxError("FailedPrecondition", `${file} does not say what this node is called in stores`, {
+    hint: "remove the file: the node takes a new name, and forgets the old one's claims in thirty days",
+  });
+}
+
+function catalogueIn(parts: Omit<SharingOptions, "clock" | "onFailure">, log: Pick<Logger, "warn">) {
   const onFailure = (err: unknown, artifact: string) =>
     log.warn({ err, artifact }, "an artifact was not published; it is tried again");
   return new StoreCatalogue({ ...parts, clock: systemClock, onFailure });

@@ -13,6 +13,7 @@ import type { ImportFormat } from "#images/import.ts";
 import type { LazyStatus } from "#images/lazy/lazy-node.ts";
 import type { LayerReport } from "#images/mounts.ts";
 import type { ImportSource } from "#images/sources/source.ts";
+import type { StoreCollection } from "#images/store/collect-store.ts";
 import type { StateStore } from "./state/store.ts";
 
 /** What turns bytes and packages into layers: `images/` in a node, a double in tests. */
@@ -48,6 +49,10 @@ export interface SharedStore extends SharedCatalogue {
   share(record: ArtifactRecord, signal: AbortSignal): Promise<void>;
   /** Brings the layers of an artifact to this node. */
   provide(record: ArtifactRecord, signal: AbortSignal): Promise<void>;
+  /** Tells others which layers this control plane needs: those go on lying in the store. */
+  release(keep: ReadonlySet<LayerDigest>, signal: AbortSignal): Promise<void>;
+  /** Removes from the store what no tag and no node needs. Rejects with `Internal` when something needed is damaged. */
+  collect(signal: AbortSignal): Promise<StoreCollection>;
 }
 
 /** An archive on its way in. */

@@ -4,7 +4,7 @@ import type { EdgeId } from "#core/ids.ts";
 import type { Node } from "#core/node.ts";
 import type { BackendKind } from "#core/sandbox.ts";
 import { Access } from "./access.ts";
-import { collect } from "./apiserver/collecting.ts";
+import { collect, neededLayers } from "./apiserver/collecting.ts";
 import { apiserver } from "./apiserver/server.ts";
 import { type ArtifactMaker, catalogueOf, type SharedStore } from "./artifacts.ts";
 import { Creator } from "./create.ts";
@@ -99,7 +99,13 @@ export async function openControl({
       await collect({ catalogue, clock, creator, maker, watcher }, AbortSignal.timeout(SWEEP_MS));
     },
   };
-  const sweeping = sweepAgainAndAgain([keys, passes, unused], clock, log);
+  const needs = {
+    async sweep() {
+      const signal = AbortSignal.timeout(SWEEP_MS);
+      await store?.release(await neededLayers({ catalogue, creator, watcher }, signal), signal);
+    },
+  };
+  const sweeping = sweepAgainAndAgain([keys, passes, unused, needs], clock, log);
   const close = async () => {
     sweeping[Symbol.dispose]();
     watcher[Symbol.dispose]();

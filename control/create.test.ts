@@ -160,6 +160,8 @@ test("a create that still looks up names keeps what it has found from collection
       probe: async () => undefined,
       share: async () => undefined,
       provide: async () => undefined,
+      release: async () => undefined,
+      collect: async () => ({ artifacts: 0, layers: 0, blobs: 0, bytes: 0 }),
       publish: () => undefined,
       withdraw: async () => undefined,
       // The base is known here; the toolkit has to be asked for.

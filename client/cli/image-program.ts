@@ -23,27 +23,13 @@ export function addImageCommands(program: Command, wiring: Wiring): void {
       const { layers } = await import("./commands/image-layers.ts");
       finish(await layers(contextOf(wiring, command), name));
     });
-  subcommand(image, "gc", "remove what nothing needs from the node").action(async (_options, command: Command) => {
-    const { gc } = await import("./commands/image.ts");
-    finish(await gc(contextOf(wiring, command)));
-  });
-  subcommand(image, "tag", "make another tag mean an artifact")
-    .argument("<source>", "name[:tag] or name@sha256:…")
-    .argument("<target>", "name[:tag]")
-    .option("--shared", "a tag that every project sees")
-    .action(async (source: string, target: string, options, command: Command) => {
-      const { tag } = await import("./commands/image.ts");
-      finish(await tag(contextOf(wiring, command), source, target, options));
+  subcommand(image, "gc", "remove what nothing needs from the node")
+    .option("--store", "from the store that nodes share, instead")
+    .action(async ({ store }, command: Command) => {
+      const { gc, gcStore } = await import("./commands/image.ts");
+      finish(await (store === true ? gcStore : gc)(contextOf(wiring, command)));
     });
-  subcommand(image, "derive", "make an artifact of another kind of an artifact's layers")
-    .argument("<source>", "name[:tag] or name@sha256:…")
-    .argument("<target>", "name[:tag]")
-    .requiredOption("--kind <kind>", "base, workspace, toolkit or snapshot")
-    .option("--over <name>", "the artifact that it was made on, whose layers are left out")
-    .action(async (source: string, target: string, options, command: Command) => {
-      const { derive } = await import("./commands/image.ts");
-      finish(await derive(contextOf(wiring, command), source, target, options));
-    });
+  addNaming(image, wiring);
   for (const direction of ["push", "pull"] as const) {
     const what = direction === "push" ? "put an artifact into the store" : "take over what a name means in the store";
     subcommand(image, direction, what)
@@ -58,6 +44,26 @@ export function addImageCommands(program: Command, wiring: Wiring): void {
     .action(async (names: string[], _options, command: Command) => {
       const { rm } = await import("./commands/image.ts");
       finish(await rm(contextOf(wiring, command), names));
+    });
+}
+
+function addNaming(image: Command, wiring: Wiring): void {
+  subcommand(image, "tag", "make another tag mean an artifact")
+    .argument("<source>", "name[:tag] or name@sha256:…")
+    .argument("<target>", "name[:tag]")
+    .option("--shared", "a tag that every project sees")
+    .action(async (source: string, target: string, options, command: Command) => {
+      const { tag } = await import("./commands/image.ts");
+      wiring.finish(await tag(contextOf(wiring, command), source, target, options));
+    });
+  subcommand(image, "derive", "make an artifact of another kind of an artifact's layers")
+    .argument("<source>", "name[:tag] or name@sha256:…")
+    .argument("<target>", "name[:tag]")
+    .requiredOption("--kind <kind>", "base, workspace, toolkit or snapshot")
+    .option("--over <name>", "the artifact that it was made on, whose layers are left out")
+    .action(async (source: string, target: string, options, command: Command) => {
+      const { derive } = await import("./commands/image.ts");
+      wiring.finish(await derive(contextOf(wiring, command), source, target, options));
     });
 }
 

@@ -1,4 +1,4 @@
-import type { NodeView, ResourceCountView, StoreReply, StoreView, WhoAmI } from "#api/index.ts";
+import type { NodeView, ResourceCountView, StoreCollectReply, StoreReply, StoreView, WhoAmI } from "#api/index.ts";
 import { Artifacts } from "./artifacts.ts";
 import { Caller, type CallOptions, type TimeLimit } from "./caller.ts";
 import { DsecError } from "./errors.ts";
@@ -9,6 +9,8 @@ import type { Away } from "./patience.ts";
 import { Sandboxes } from "./sandboxes.ts";
 import type { Transport } from "./transport.ts";
 
+/** Objects of a store are removed one by one. */
+const COLLECT_MS = 3_600_000;
 /** As long as a node may take to start: it has given up by then. */
 const PATIENCE_MS = 120_000;
 
@@ -95,6 +97,11 @@ export class Nodes {
   /** The store that nodes share, and why it cannot be used, if so; undefined when there is none. */
   async store(options: CallOptions = {}): Promise<StoreView | undefined> {
     return (await this.#caller.json<StoreReply>({ ...options, method: "GET", path: "/v1/store" })).store;
+  }
+
+  /** Removes from the store that nodes share what no tag and no node needs. Takes long where there is much. */
+  collectStore(options: CallOptions = {}): Promise<StoreCollectReply> {
+    return this.#caller.json({ timeoutMs: COLLECT_MS, ...options, method: "POST", path: "/v1/store/collect" });
   }
 
   /** What exists on a node against what should. */

@@ -16,13 +16,24 @@ const YOUNG_MS = 60 * 60_000;
 export async function collect(parts: Collected, signal: AbortSignal): Promise<readonly LayerDigest[]> {
   const { catalogue, clock, maker } = parts;
   await catalogue.prune(async () => new Set((await inUse(parts, signal)).artifacts), clock.now() - YOUNG_MS);
-  // Before what is in use: a create that finds a tag later than this finds one whose layers are kept.
-  const named = await catalogue.layers();
-  const { layers } = await inUse(parts, signal);
-  return await maker.collect(new Set([...named, ...layers]));
+  return await maker.collect(await neededLayers(parts, signal));
 }
 
-async function inUse({ creator, watcher }: Collected, signal: AbortSignal): Promise<InUse> {
+/** Layers of artifacts, sandboxes and creates under way. Rejects when a node does not answer. */
+export async function neededLayers(
+  parts: Omit<Collected, "clock" | "maker">,
+  signal: AbortSignal,
+): Promise<ReadonlySet<LayerDigest>> {
+  // Before what is in use: a create that finds a tag later than this finds one whose layers are kept.
+  const named = await parts.catalogue.layers();
+  const { layers } = await inUse(parts, signal);
+  return new Set([...named, ...layers]);
+}
+
+async function inUse(
+  { creator, watcher }: Pick<Collected, "creator" | "watcher">,
+  signal: AbortSignal,
+): Promise<InUse> {
   // Creates are looked at before sandboxes: one that ends in between is seen as a sandbox.
   const underWay = await creator.underWay();
   const layers = new Set(underWay.layers);

@@ -7,7 +7,7 @@ import { hexOf } from "../digest.ts";
 import { EMPTY_CONFIG, importArtifact } from "../import.ts";
 import { importFrom } from "../sources/import-from.ts";
 import { directoryStore } from "../store/directory.ts";
-import { SharedLayers } from "../store/shared-layers.ts";
+import { sharedLayers } from "../store/test-support/sharing.ts";
 import type { LayerStore } from "../store.ts";
 import { archive, importBytes, run, temporaryDirectory, temporaryStore } from "../test-support/fixtures.ts";
 import { importDirectory } from "../test-support/import-directory.ts";
@@ -76,7 +76,7 @@ describe("exporting an artifact", () => {
     const body = Buffer.concat(Array.from({ length: 40 }, (_, at) => Buffer.alloc(30_000, `part ${at} `)));
     const { layers } = await importBytes(made.store, archive({ path: "large", body }, { path: "small", body: "text" }));
     const bytes = await exported(options(made.store, layers));
-    await new SharedLayers(made.store, objects).push(layers, AbortSignal.timeout(60_000));
+    await sharedLayers(made.store, objects).push(layers, AbortSignal.timeout(60_000));
     for (const blob of await made.store.blobs.list())
       rmSync(join(made.store.dir, "blobs", hexOf(blob)), { recursive: true });
     assert.ok(bytes.equals(await exported(options(made.store, layers, { objects }))));

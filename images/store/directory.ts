@@ -1,5 +1,17 @@
 import { randomBytes } from "node:crypto";
-import { type FileHandle, mkdir, open, opendir, readdir, rename, rm, rmdir, stat, unlink } from "node:fs/promises";
+import {
+  type FileHandle,
+  mkdir,
+  open,
+  opendir,
+  readdir,
+  rename,
+  rm,
+  rmdir,
+  stat,
+  statfs,
+  unlink,
+} from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { type Clock, systemClock } from "#core/clock.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
@@ -27,6 +39,10 @@ const INCOMING = ".incoming";
 /** What a dead node left on its way in goes after so long without a write. */
 const ABANDONED_MS = 24 * 60 * 60_000;
 const READ_BYTES = 2 ** 20;
+/** ext, XFS, btrfs, tmpfs, overlay: one kernel sees all that happens. */
+const LOCAL_FILE_SYSTEMS: ReadonlySet<number> = new Set([0xef53, 0x58465342, 0x9123683e, 0x01021994, 0x794c7630]);
+/** Clients of a network file system remember listings for a minute each (NFS: acdirmax), ours and the other's. */
+const SETTLING_MS = 150_000;
 /** Attempts to rename an object to where others remove the last of its directory. */
 const MOVES = 8;
 
@@ -147,6 +163,12 @@ class DirectoryObjects implements ObjectStore {
   path(key: string): string {
     checkKey(key);
     return join(this.#root, key);
+  }
+
+  async settlingMs(signal: AbortSignal): Promise<number> {
+    using progress = this.#progress(signal);
+    const { type } = await this.#run("looking at its file system", progress, () => statfs(this.#root));
+    return LOCAL_FILE_SYSTEMS.has(type) ? 0 : SETTLING_MS;
   }
 
   async probe(signal: AbortSignal): Promise<void> {

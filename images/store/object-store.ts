@@ -27,6 +27,8 @@ export interface ObjectStore extends AsyncDisposable {
   remove(key: string, signal: AbortSignal): Promise<void>;
   /** Where the object can be read in place, without being copied; it need not exist. `undefined` where there are no such places. */
   path(key: string): string | undefined;
+  /** How long others may not see what was put or removed: 0 where every call sees what was done before it began. */
+  settlingMs(signal: AbortSignal): Promise<number>;
   /** Rejects as `get` does when the store cannot be used. */
   probe(signal: AbortSignal): Promise<void>;
 }
@@ -89,6 +91,21 @@ export async function readObject(
     pieces.push(piece);
   }
   return Buffer.concat(pieces);
+}
+
+/** A whole object that is a small text; `undefined` when it is not there. Rejects as `readObject` does. */
+export async function readIfThere(
+  objects: ObjectStore,
+  key: string,
+  maxBytes: number,
+  signal: AbortSignal,
+): Promise<string | undefined> {
+  try {
+    return (await readObject(objects, key, maxBytes, signal)).toString();
+  } catch (error) {
+    if (error instanceof SandboxError && error.kind === "NotFound") return undefined;
+    throw error;
+  }
 }
 
 /** The error for a key that the store does not have. */

@@ -153,6 +153,10 @@ class S3Objects implements ObjectStore {
     return undefined;
   }
 
+  async settlingMs(): Promise<number> {
+    return 0;
+  }
+
   async probe(signal: AbortSignal): Promise<void> {
     await this.#page("", 1, undefined, signal);
   }

@@ -1,10 +1,13 @@
 import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
+import type { LayerDigest } from "#core/sandbox.ts";
 import type { ArtifactRecord, SharedCatalogue } from "../catalogue.ts";
 import type { LazyStatus } from "../lazy/lazy-node.ts";
 import { type FoundBy, formatReference, type Reference } from "../reference.ts";
+import { collectStore, type StoreCollection } from "./collect-store.ts";
 import { nameKey } from "./layout.ts";
 import type { ObjectStore } from "./object-store.ts";
+import type { StorePins } from "./pins.ts";
 import type { SharedLayers } from "./shared-layers.ts";
 import { findRecord, putRecord } from "./shared-records.ts";
 
@@ -12,6 +15,9 @@ import { findRecord, putRecord } from "./shared-records.ts";
 export interface SharingOptions {
   readonly objects: ObjectStore;
   readonly layers: SharedLayers;
+  readonly pins: StorePins;
+  /** What was put into the store within so long is not collected. */
+  readonly graceMs: number;
   readonly clock: Clock;
   /** Where data is fetched as it is read. */
   readonly lazy?: { readonly status: LazyStatus } | undefined;
@@ -72,14 +78,25 @@ export class StoreCatalogue implements SharedCatalogue, AsyncDisposable {
 
   /** Publishes now, and waits for it. Rejects as pushes do. */
   async share(record: ArtifactRecord, signal: AbortSignal): Promise<void> {
-    const { objects, layers } = this.#options;
+    const { objects, layers, pins } = this.#options;
     await layers.push(record.layers, signal);
-    await putRecord(objects, record, signal);
+    await pins.withArtifact(record.project, record.digest, signal, () => putRecord(objects, record, signal));
   }
 
   /** Brings the layers of an artifact to this node. */
   async provide(record: ArtifactRecord, signal: AbortSignal): Promise<void> {
     await this.#options.layers.provide(record.layers, signal);
+  }
+
+  /** Sees that others keep in the store what this node needs, and no more. */
+  async release(keep: ReadonlySet<LayerDigest>, signal: AbortSignal): Promise<void> {
+    await this.#options.pins.release(keep, signal);
+  }
+
+  /** Removes from the store what no tag and no node needs. Rejects as `collectStore` does. */
+  async collect(signal: AbortSignal): Promise<StoreCollection> {
+    const { objects, clock, graceMs } = this.#options;
+    return await collectStore({ objects, clock, graceMs, signal });
   }
 
   async withdraw(project: string, reference: Reference): Promise<void> {

@@ -11,8 +11,8 @@ import { type LayerStore, openLayerStore } from "../store.ts";
 import { archive, importBytes, temporaryDirectory, temporaryStore } from "../test-support/fixtures.ts";
 import { blobKey, layerKey } from "./layout.ts";
 import type { ObjectStore } from "./object-store.ts";
-import { SharedLayers } from "./shared-layers.ts";
 import { STORES } from "./test-support/rigs.ts";
+import { sharedLayers } from "./test-support/sharing.ts";
 
 const live = () => AbortSignal.timeout(120_000);
 const SIZE_BYTES = 3 * 2 ** 20;
@@ -49,13 +49,13 @@ for (const [name, makeStore] of Object.entries(STORES)) {
       using a = await temporaryStore();
       using b = await temporaryStore();
       const digest = await layerOf(a.store);
-      const from = new SharedLayers(a.store, shared.objects);
+      const from = sharedLayers(a.store, shared.objects);
       await from.push([digest], live());
       const before = await shared.objects.head(blobKey(await onlyBlob(a.store, digest), "data"), live());
       await from.push([digest], live());
       const after = await shared.objects.head(blobKey(await onlyBlob(a.store, digest), "data"), live());
       assert.deepEqual(after, before);
-      const to = new SharedLayers(b.store, shared.objects);
+      const to = sharedLayers(b.store, shared.objects);
       await Promise.all([to.provide([digest], live()), to.provide([digest, digest], live())]);
       await b.store.verify(digest);
       assert.deepEqual(readdirSync(join(b.store.dir, "tmp")), []);
@@ -67,9 +67,9 @@ for (const [name, makeStore] of Object.entries(STORES)) {
       const body = randomBytes(SIZE_BYTES);
       const digests = await Promise.all(nodes.map(({ store }) => layerOf(store, body)));
       assert.equal(new Set(digests).size, 1);
-      await Promise.all(nodes.map(({ store }) => new SharedLayers(store, shared.objects).push(digests, live())));
+      await Promise.all(nodes.map(({ store }) => sharedLayers(store, shared.objects).push(digests, live())));
       using other = await temporaryStore();
-      await new SharedLayers(other.store, shared.objects).provide(digests, live());
+      await sharedLayers(other.store, shared.objects).provide(digests, live());
       for (const digest of digests) await other.store.verify(digest);
       for (const node of nodes) node[Symbol.dispose]();
     });
@@ -90,16 +90,18 @@ for (const [name, makeStore] of Object.entries(STORES)) {
         const dying = new Proxy(objects, {
           get: (_target, property) => (property === "put" ? put : Reflect.get(objects, property).bind(objects)),
         });
-        isDone = await new SharedLayers(a.store, dying).push([digest], live()).then(
-          () => true,
-          (error: Error) => !/the node died/.test(error.message),
-        );
+        isDone = await sharedLayers(a.store, dying)
+          .push([digest], live())
+          .then(
+            () => true,
+            (error: Error) => !/the node died/.test(error.message),
+          );
         assert.equal((await objects.head(layerKey(digest, "manifest"), live())) !== undefined, isDone);
         deaths += 1;
       }
       assert.ok(deaths > 3);
       using b = await temporaryStore();
-      await new SharedLayers(b.store, objects).provide([digest], live());
+      await sharedLayers(b.store, objects).provide([digest], live());
       await b.store.verify(digest);
     });
 
@@ -108,7 +110,7 @@ for (const [name, makeStore] of Object.entries(STORES)) {
       using a = await temporaryStore();
       const digest = await layerOf(a.store);
       const blob = await onlyBlob(a.store, digest);
-      const push = () => new SharedLayers(a.store, shared.objects).push([digest], live());
+      const push = () => sharedLayers(a.store, shared.objects).push([digest], live());
       await push();
       const parts = [
         [layerKey(digest, "manifest"), "manifest"],
@@ -119,7 +121,7 @@ for (const [name, makeStore] of Object.entries(STORES)) {
       for (const [key, part] of parts) {
         const whole = readFileSync(shared.file(key));
         using b = await temporaryStore();
-        const pull = () => new SharedLayers(b.store, shared.objects).provide([digest], live());
+        const pull = () => sharedLayers(b.store, shared.objects).provide([digest], live());
         flip(shared.file(key));
         await assert.rejects(pull(), (error: unknown) => {
           assert.ok(error instanceof Error && "kind" in error && "details" in error);
@@ -141,13 +143,13 @@ for (const [name, makeStore] of Object.entries(STORES)) {
       await using shared = await makeStore();
       using a = await temporaryStore();
       const digest = await layerOf(a.store);
-      const from = new SharedLayers(a.store, shared.objects);
+      const from = sharedLayers(a.store, shared.objects);
       await from.push([digest], live());
       truncateSync(shared.file(blobKey(await onlyBlob(a.store, digest), "data")), 4096);
       truncateSync(shared.file(layerKey(digest, "metadata")), 10);
       await from.push([digest], live());
       using b = await temporaryStore();
-      await new SharedLayers(b.store, shared.objects).provide([digest], live());
+      await sharedLayers(b.store, shared.objects).provide([digest], live());
       await b.store.verify(digest);
     });
 
@@ -156,9 +158,12 @@ for (const [name, makeStore] of Object.entries(STORES)) {
       using a = await temporaryStore();
       const digest = await layerOf(a.store);
       flip(a.store.blobs.dataPath(await onlyBlob(a.store, digest)));
-      const from = new SharedLayers(a.store, shared.objects);
+      const from = sharedLayers(a.store, shared.objects);
       await assert.rejects(from.push([digest], live()), { kind: "Internal", message: /the data of blob/ });
-      assert.deepEqual(await keysOf(shared.objects), []);
+      assert.deepEqual(
+        (await keysOf(shared.objects)).filter((key) => !key.startsWith("pins/")),
+        [],
+      );
     });
 
     test("that nobody has are NotFound; with the store down they are Unavailable, and come when it is back", async () => {
@@ -166,9 +171,9 @@ for (const [name, makeStore] of Object.entries(STORES)) {
       using a = await temporaryStore();
       using b = await temporaryStore();
       const digest = await layerOf(a.store);
-      const to = new SharedLayers(b.store, shared.objects);
+      const to = sharedLayers(b.store, shared.objects);
       await assert.rejects(to.provide([digest], live()), { kind: "NotFound" });
-      await new SharedLayers(a.store, shared.objects).push([digest], live());
+      await sharedLayers(a.store, shared.objects).push([digest], live());
       shared.breakDown(true);
       await assert.rejects(to.provide([digest], live()), { kind: "Unavailable" });
       shared.breakDown(false);
@@ -181,12 +186,12 @@ for (const [name, makeStore] of Object.entries(STORES)) {
       await using shared = await makeStore();
       using a = await temporaryStore();
       const digest = await layerOf(a.store);
-      await new SharedLayers(a.store, shared.objects).push([digest], live());
+      await sharedLayers(a.store, shared.objects).push([digest], live());
       using disk = temporaryDirectory();
       mount("tmpfs", disk.path, "tmpfs", 0, "size=2m");
       try {
         using store = await openLayerStore(join(disk.path, "store"));
-        await assert.rejects(new SharedLayers(store, shared.objects).provide([digest], live()), {
+        await assert.rejects(sharedLayers(store, shared.objects).provide([digest], live()), {
           kind: "StorageFull",
         });
         assert.deepEqual(readdirSync(join(store.dir, "blobs")), []);
@@ -207,18 +212,20 @@ test("a node that is killed while it pulls leaves nothing that the next start do
     import { mkdirSync } from "node:fs";
     import { openLayerStore } from "${import.meta.dirname}/../store.ts";
     import { directoryStore } from "${import.meta.dirname}/directory.ts";
-    import { SharedLayers } from "${import.meta.dirname}/shared-layers.ts";
+    import { sharedLayers } from "${import.meta.dirname}/test-support/sharing.ts";
     const [from, to, shared, digest] = process.argv.slice(1);
     mkdirSync(shared, { recursive: true });
     const objects = directoryStore(shared);
-    await new SharedLayers(await openLayerStore(from), objects).push([digest], AbortSignal.timeout(60_000));
-    const dying = Object.create(objects, { get: { value: async function* (...words) {
+    await sharedLayers(await openLayerStore(from), objects).push([digest], AbortSignal.timeout(60_000));
+    const bound = (name) => ({ value: objects[name].bind(objects) });
+    const calls = Object.fromEntries(["put", "head", "list", "remove"].map((name) => [name, bound(name)]));
+    const dying = Object.create(objects, { ...calls, get: { value: async function* (...words) {
       for await (const piece of objects.get(...words)) {
         yield piece;
         if (words[0].endsWith("/data")) process.kill(process.pid, "SIGKILL");
       }
     } } });
-    await new SharedLayers(await openLayerStore(to), dying).provide([digest], AbortSignal.timeout(60_000));`;
+    await sharedLayers(await openLayerStore(to), dying).provide([digest], AbortSignal.timeout(60_000));`;
   const to = join(directory.path, "to");
   const words = ["--input-type=module", "-e", script, a.store.dir, to, shared, digest];
   await assert.rejects(promisify(execFile)(process.execPath, words), { signal: "SIGKILL" });

@@ -3,6 +3,7 @@ import { Turns } from "#core/turns.ts";
 import type { BlobDigest } from "../digest.ts";
 import type { LayerStore } from "../store.ts";
 import type { ObjectStore } from "./object-store.ts";
+import type { StorePins } from "./pins.ts";
 import { pullBlob, pullMetadata } from "./pull.ts";
 import { pushLayer } from "./push.ts";
 
@@ -13,24 +14,33 @@ const PULLS_AT_A_TIME = 4;
 export class SharedLayers {
   readonly #layers: LayerStore;
   readonly #objects: ObjectStore;
+  readonly #pins: StorePins;
   readonly #turns = new Turns(PULLS_AT_A_TIME);
   readonly #coming = new Map<BlobDigest, Promise<void>>();
 
-  constructor(layers: LayerStore, objects: ObjectStore) {
+  constructor(layers: LayerStore, objects: ObjectStore, pins: StorePins) {
     this.#layers = layers;
     this.#objects = objects;
+    this.#pins = pins;
   }
 
   /** Sees that the store has these layers. Rejects as `pushLayer` does. */
   async push(digests: readonly LayerDigest[], signal: AbortSignal): Promise<void> {
     const options = { layers: this.#layers, objects: this.#objects, signal };
-    for (const digest of digests) await pushLayer(digest, options);
+    for (const digest of digests) {
+      const { blobs } = await this.#layers.manifest(digest);
+      const named = blobs.map((blob) => blob.digest);
+      await this.#pins.holdLayer(digest, named, signal);
+      await pushLayer(digest, options);
+    }
   }
 
   /** Sees that the node knows these layers: manifest and metadata, none of their data. Rejects as pulls do. */
   async provideMetadata(digests: readonly LayerDigest[], signal: AbortSignal): Promise<void> {
     const options = { layers: this.#layers, objects: this.#objects, signal };
     for (const digest of digests) {
+      // First: what is pinned is not collected while it comes, nor while its data is read.
+      await this.#pins.holdLayer(digest, undefined, signal);
       if (!(await this.#layers.has(digest))) await pullMetadata(digest, options);
     }
   }

@@ -1,10 +1,9 @@
-import { SandboxError } from "#core/errors.ts";
 import { ARTIFACT_KINDS, type ImageConfig, type ImageNotes } from "#core/sandbox.ts";
 import { type ArtifactRecord, artifactDigest } from "../catalogue.ts";
 import { isLayerDigest, jsonObject } from "../digest.ts";
 import type { FoundBy } from "../reference.ts";
 import { artifactKey, nameKey } from "./layout.ts";
-import { damagedObject, type ObjectStore, readObject } from "./object-store.ts";
+import { damagedObject, type ObjectStore, readIfThere } from "./object-store.ts";
 import { textContent } from "./push.ts";
 
 /** An artifact has at most 500 layers and the environment of one process. */
@@ -12,7 +11,7 @@ const MAX_RECORD_BYTES = 2 ** 20;
 const MAX_NAME_BYTES = 2 ** 12;
 
 /** What a tag means in a store. */
-interface SharedName {
+export interface SharedName {
   readonly digest: string;
   readonly taggedAtMs: number;
 }
@@ -41,14 +40,17 @@ export async function findRecord(
     "tag" in reference ? await findName(objects, project, reference, signal) : { ...reference, taggedAtMs: 0 };
   if (meaning === undefined) return undefined;
   const { digest, taggedAtMs } = meaning;
+  const artifact = await readArtifact(objects, project, digest, signal);
+  if (artifact !== undefined) return { ...artifact, project, name, tag, digest, taggedAtMs, isPublished: true };
+  if (tag === "") return undefined;
+  throw damagedObject(artifactKey(project, digest), "it is missing, and a name means it");
+}
+
+/** What an artifact is, but for its name; `undefined` when the store does not have it. Rejects with `Internal` for a damaged record. */
+export async function readArtifact(objects: ObjectStore, project: string, digest: string, signal: AbortSignal) {
   const key = artifactKey(project, digest);
   const text = await readIfThere(objects, key, MAX_RECORD_BYTES, signal);
-  if (text !== undefined) {
-    const found = { project, name, tag, digest, taggedAtMs, isPublished: true };
-    return { ...parseArtifact(text, key, digest), ...found };
-  }
-  if (tag === "") return undefined;
-  throw damagedObject(key, "it is missing, and a name means it");
+  return text === undefined ? undefined : parseArtifact(text, key, digest);
 }
 
 /** What a tag means in a store; `undefined` for nothing. */
@@ -58,7 +60,15 @@ async function findName(
   reference: { readonly name: string; readonly tag: string },
   signal: AbortSignal,
 ): Promise<SharedName | undefined> {
-  const key = nameKey(project, reference);
+  return await readName(objects, nameKey(project, reference), signal);
+}
+
+/** What a tag means, by its key. As `findName`. */
+export async function readName(
+  objects: ObjectStore,
+  key: string,
+  signal: AbortSignal,
+): Promise<SharedName | undefined> {
   const text = await readIfThere(objects, key, MAX_NAME_BYTES, signal);
   return text === undefined ? undefined : parseName(text, key);
 }
@@ -93,20 +103,6 @@ function parseArtifact(text: string, key: string, digest: string) {
   };
   if (artifactDigest(artifact) !== digest) throw damagedObject(key, "it describes another artifact");
   return artifact;
-}
-
-async function readIfThere(
-  objects: ObjectStore,
-  key: string,
-  maxBytes: number,
-  signal: AbortSignal,
-): Promise<string | undefined> {
-  try {
-    return (await readObject(objects, key, maxBytes, signal)).toString();
-  } catch (error) {
-    if (error instanceof SandboxError && error.kind === "NotFound") return undefined;
-    throw error;
-  }
 }
 
 function isNumber(value: unknown): value is number {

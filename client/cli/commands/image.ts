@@ -53,6 +53,15 @@ export async function gc(context: CliContext): Promise<number> {
   return 0;
 }
 
+/** Removes what no tag and no node needs from the store that nodes share. */
+export async function gcStore(context: CliContext): Promise<number> {
+  const client = await context.connect({ start: false });
+  const removed = await client.nodes.collectStore();
+  const { artifacts, layers, blobs, bytes } = removed;
+  print(context, removed, () => `${artifacts} artifacts, ${layers} layers, ${blobs} blobs, ${bytesText(bytes)}\n`);
+  return 0;
+}
+
 /** Makes another tag mean an artifact. */
 export async function tag(
   context: CliContext,

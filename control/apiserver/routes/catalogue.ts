@@ -7,7 +7,7 @@ import { collect } from "../collecting.ts";
 import type { Handlers, Services } from "../handler.ts";
 import { artifactView } from "../views.ts";
 
-type Names = "tagArtifact" | "deriveArtifact" | "pushArtifact" | "pullArtifact" | "collectArtifacts";
+type Names = "tagArtifact" | "deriveArtifact" | "pushArtifact" | "pullArtifact" | "collectArtifacts" | "collectStore";
 
 /** The calls about names of artifacts, and about sharing them. */
 export function catalogueHandlers(services: Services): Pick<Handlers, Names> {
@@ -16,6 +16,11 @@ export function catalogueHandlers(services: Services): Pick<Handlers, Names> {
     async collectArtifacts({ principal, scope: { signal } }) {
       authorize(principal, "operate", principal.project);
       return { layers: [...(await collect(services, signal))] };
+    },
+
+    async collectStore({ principal, scope: { signal } }) {
+      authorize(principal, "operate", principal.project);
+      return await needed(store).collect(signal);
     },
 
     async tagArtifact({ body: { target, shared = false }, params, principal }) {
