@@ -18,8 +18,16 @@ import { processOf } from "../handle.ts";
 const BUILD = join(import.meta.dirname, "../../../.build");
 const UNKNOWN_LAYER = `sha256:${"0".repeat(64)}` as LayerDigest;
 
+/** A rig that says where the files of a sandbox are. */
+export interface MicrovmRig extends BackendRig {
+  /** Of its disk, and of what is saved beside it. */
+  diskDir(id: string): string;
+  /** Of its monitor's sockets. */
+  runDir(id: string): string;
+}
+
 /** A node's worth of directories with the host's busybox as the only image. Kernel and templates are kept for the next rig. */
-export async function microvmRig(): Promise<BackendRig> {
+export async function microvmRig(): Promise<MicrovmRig> {
   const root = mkdtempSync(join(tmpdir(), "dsec-vm-"));
   const edge = parseEdgeId(`t${randomBytes(4).toString("hex")}`);
   const store = await openLayerStore(join(root, "store"));
@@ -68,6 +76,8 @@ export async function microvmRig(): Promise<BackendRig> {
     // No check of `create` looks at the store.
     failingSpec: () => spec({ layers: [...layers, UNKNOWN_LAYER] }),
     killAgent,
+    diskDir: (id) => join(root, "run", "machine-disks", "volume", id, "upper"),
+    runDir: (id) => join(root, "run", "machines", id),
     async [Symbol.asyncDispose]() {
       await removeAll(backend);
       await backend[Symbol.asyncDispose]();
