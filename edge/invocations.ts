@@ -71,7 +71,8 @@ export class Invocations implements Disposable {
     }
     const { promise, resolve } = Promise.withResolvers<undefined>();
     using _timer = this.#clock.after(waitMs, () => resolve(undefined));
-    return abortable(Promise.race([known.result, promise]), signal);
+    // The timer is gone with this scope.
+    return await abortable(Promise.race([known.result, promise]), signal);
   }
 
   drop(id: InvocationId, project: string): void {
