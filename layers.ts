@@ -14,7 +14,7 @@ export const LAYERS: Readonly<Record<string, readonly string[]>> = {
   "backends/fake": ["core"],
   "backends/container": ["core", "host", "guest/protocol", "images"],
   "backends/microvm": ["core", "host", "guest/protocol", "images"],
-  "backends/vm": ["core", "host", "images"],
+  "backends/vm": ["core", "host", "guest/protocol", "images"],
   "backends/fncall": ["core"],
   edge: ["core"],
   control: ["core", "core/tar", "api", "images"],

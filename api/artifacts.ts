@@ -1,5 +1,5 @@
 import { type Static, Type } from "typebox";
-import { ARTIFACT_KINDS, DEVICE_PROFILES, FIRMWARES, TREE_KINDS } from "#core/sandbox.ts";
+import { ARTIFACT_KINDS, DEVICE_PROFILES, FIRMWARES } from "#core/sandbox.ts";
 import { ComputerShapeView } from "./computers.ts";
 import { ErrorBody } from "./errors.ts";
 import { closed, described, Environment, LabelFilter, Labels, oneOf, PathText, UserName } from "./values.ts";
@@ -34,6 +34,7 @@ export const ImportQuery = closed({
   devices: Type.Optional(
     described(oneOf(DEVICE_PROFILES), "Of a vm-image: what its system knows, virtio unless given."),
   ),
+  agent: Type.Optional(described(Type.Boolean(), "Of a vm-image: its system runs the agent as a service.")),
   at: Type.Optional(ArtifactPlace),
   label: Type.Optional(LabelList),
 });
@@ -50,7 +51,9 @@ export const DebianSuite = Type.String({
 /** A Debian tree to build: a suite and packages on top of its minimal base. */
 export const BuildRequest = closed({
   name: ArtifactName,
-  kind: Type.Optional(oneOf(TREE_KINDS)),
+  kind: Type.Optional(
+    described(oneOf(ARTIFACT_KINDS), "base unless given; a vm-image is a whole system with the agent, for full VMs."),
+  ),
   suite: Type.Optional(DebianSuite),
   include: Type.Optional(Type.Array(DebianPackage, { maxItems: 1000 })),
   labels: Type.Optional(Labels),

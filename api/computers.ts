@@ -16,7 +16,11 @@ export const ComputerRequest = closed({
 });
 
 /** What a full virtual machine is made of. */
-export const ComputerShapeView = closed({ firmware: oneOf(FIRMWARES), devices: oneOf(DEVICE_PROFILES) });
+export const ComputerShapeView = closed({
+  firmware: oneOf(FIRMWARES),
+  devices: oneOf(DEVICE_PROFILES),
+  agent: Type.Optional(described(Type.Boolean(), "Its system runs the agent: it has commands and files.")),
+});
 
 const Coordinate = Type.Integer({ minimum: 0, maximum: 65_535 });
 const Point = closed({ x: Coordinate, y: Coordinate });

@@ -20,6 +20,7 @@ test("an import beyond those made at a time reads nothing of its upload until on
         mounts: { unmountUnused: () => undefined, report: async () => [] },
         collapseBytes: 0,
         helperUid: 0x0700_0000,
+        system: { guestDir: dir, agent: "/dev/null", shell: "/dev/null" },
         registries: { authFile: undefined, registriesFile: undefined },
       },
       systemClock,

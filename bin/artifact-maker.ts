@@ -24,6 +24,7 @@ import { parsePlace, placeLayers } from "#images/place.ts";
 import { importFrom } from "#images/sources/import-from.ts";
 import type { ObjectStore } from "#images/store/object-store.ts";
 import type { LayerStore } from "#images/store.ts";
+import { buildVmImage } from "#images/vm-image/build.ts";
 import { importVmImage } from "#images/vm-image/import.ts";
 
 /** A layer gets its name in the catalogue only after it is in the store; younger ones are left alone for so long. */
@@ -43,6 +44,8 @@ export interface MakerParts {
   readonly collapseBytes: number;
   /** Whose rights programs take that read what is hostile; no sandbox has it. */
   readonly helperUid: number;
+  /** What systems of full virtual machines are built with. */
+  readonly system: { readonly guestDir: string; readonly agent: string; readonly shell: string };
 }
 
 /**
@@ -50,7 +53,7 @@ export interface MakerParts {
  * Disposing waits for what is under way, whose callers have left: nothing of it is left then.
  */
 export async function openArtifactMaker(
-  { store, objects, mounts, registries, collapseBytes, helperUid }: MakerParts,
+  { store, objects, mounts, registries, collapseBytes, helperUid, system }: MakerParts,
   clock: Clock,
 ): Promise<ArtifactMaker & AsyncDisposable> {
   await sweepDebianBuilds();
@@ -86,7 +89,7 @@ export async function openArtifactMaker(
           registries,
         }),
       ),
-    buildDebian: (request) => make(request.signal, () => build(store, request)),
+    buildDebian: (request) => make(request.signal, () => build(store, request, system)),
     layers: (digests) => mounts.report(digests),
     async collect(keep) {
       // Before their files go: a mount would hold the space of what is removed.
@@ -128,8 +131,19 @@ async function fetchArtifact(
   return artifactOf(imported, kind, imported.provenance);
 }
 
-async function build(store: LayerStore, request: DebianRequest): Promise<NewArtifact> {
+/** A system that starts by a kernel of its own, whatever the firmware. */
+async function buildVm(store: LayerStore, request: DebianRequest, system: MakerParts["system"]): Promise<NewArtifact> {
+  const { kind, suite, include, signal, progress } = request;
+  const debian = suite === HOST_BUSYBOX ? undefined : { suite, include };
+  const { layers, sizeBytes } = await buildVmImage({ store, ...system, debian, signal, progress });
+  const computer = { firmware: "bios", devices: "virtio", agent: true } as const;
+  const config = { env: {}, user: undefined, workdir: undefined, computer };
+  return { kind, layers, config, sizeBytes, provenance: `${suite ?? "debian"} with the agent` };
+}
+
+async function build(store: LayerStore, request: DebianRequest, system: MakerParts["system"]): Promise<NewArtifact> {
   const { kind, suite, include, signal } = request;
+  if (kind === "vm-image") return await buildVm(store, request, system);
   if (suite === HOST_BUSYBOX) {
     return artifactOf(await hostBusybox(store, signal), kind, "the busybox of this machine");
   }

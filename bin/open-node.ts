@@ -7,6 +7,7 @@ import { openContainerBackend } from "#backends/container/backend.ts";
 import { openFunctions } from "#backends/fncall/backend.ts";
 import { functionSettings } from "#backends/fncall/config.ts";
 import { type MicrovmOptions, openMicrovmBackend } from "#backends/microvm/backend.ts";
+import { guestDirOf } from "#backends/microvm/config.ts";
 import { openVmBackend, type VmOptions } from "#backends/vm/backend.ts";
 import { type ControlConfig, openControl, SqliteState } from "#control/index.ts";
 import type { Backend } from "#core/backend.ts";
@@ -19,7 +20,7 @@ import type { RegistrySettings } from "#host/fetch/skopeo.ts";
 import { helperUid } from "#host/id-ranges.ts";
 import { availableMemoryMiB } from "#host/sys/memory.ts";
 import { provideTerminals } from "#host/terminals.ts";
-import { openArtifactMaker } from "./artifact-maker.ts";
+import { type MakerParts, openArtifactMaker } from "./artifact-maker.ts";
 import type { NodeConfig } from "./config.ts";
 import { connectEdge } from "./connect-edge.ts";
 import { lockDataDir } from "./data-lock.ts";
@@ -71,14 +72,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   opened.defer(() => edge.close({ keepSandboxes }));
   const node = opened.use(await connectEdge(edge, config.nodeApi, log));
   const state = opened.use(new SqliteState(join(config.dataDir, "control.db")));
-  const registries = registrySettings(config);
-  const collapseBytes = config.collapseBelow * MIB;
-  const maker = opened.use(
-    await openArtifactMaker(
-      { store, objects, mounts, registries, collapseBytes, helperUid: helperUid(firstUid) },
-      clock,
-    ),
-  );
+  const maker = opened.use(await openArtifactMaker(makerParts(config, { store, objects, mounts }), clock));
   const control = opened.use(
     await openControl({
       config: controlConfig(config),
@@ -99,6 +93,17 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
       ({ keepSandboxes } = options);
       await closing.disposeAsync();
     },
+  };
+}
+
+/** What artifacts are made with, systems with the agent among them. */
+function makerParts(config: NodeConfig, images: Pick<MakerParts, "store" | "objects" | "mounts">): MakerParts {
+  return {
+    ...images,
+    registries: registrySettings(config),
+    collapseBytes: config.collapseBelow * MIB,
+    helperUid: helperUid(config.firstUid),
+    system: { guestDir: guestDirOf(config, config.dataDir), agent: built("dsec-agent"), shell: SESSION_SHELL },
   };
 }
 

@@ -57,6 +57,9 @@ export function named(unnamed: Plan, id: SandboxId): SandboxSpec {
   return { ...unnamed, id, hostname: unnamed.hostname ?? id };
 }
 
+/** What the system of a full virtual machine without the agent decides. */
+const OTHERS_DECISIONS = ["env", "user", "workdir", "hostname", "rlimits"] as const;
+
 /** What the image says, and the request over it. Refuses by name what a full virtual machine takes no notice of. */
 function computerOf(
   request: CreateSandbox,
@@ -76,7 +79,8 @@ function computerOf(
       hint: "leave it out",
     });
   }
-  for (const name of ["env", "user", "workdir", "hostname", "rlimits"] as const) {
+  const foreign = computer.agent === true ? (["hostname", "rlimits"] as const) : OTHERS_DECISIONS;
+  for (const name of foreign) {
     if (request[name] === undefined) continue;
     throw new SandboxError("FailedPrecondition", `${name} is not for a full VM: its own system decides`, {
       hint: "leave it out",

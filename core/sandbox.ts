@@ -58,6 +58,8 @@ export const DEVICE_PROFILES = ["virtio", "emulated"] as const;
 export interface ComputerShape {
   readonly firmware: (typeof FIRMWARES)[number];
   readonly devices: (typeof DEVICE_PROFILES)[number];
+  /** Its system runs the agent as a service: all calls about what is inside work. */
+  readonly agent?: boolean;
 }
 
 /** What an image says to those who run images; sandboxes do not act on it. */

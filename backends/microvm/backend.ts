@@ -21,7 +21,7 @@ import { openVolume, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerSupply } from "#images/supply.ts";
 import { checkSpec, HELPER_PIDS, monitorLimits } from "./check.ts";
-import type { MicrovmConfig } from "./config.ts";
+import { guestDirOf, type MicrovmConfig } from "./config.ts";
 import { copyDisk, diskPath, makeDisk } from "./disk.ts";
 import { type DiskPlan, planDisks } from "./disks.ts";
 import { Environments } from "./environments.ts";
@@ -220,7 +220,7 @@ class MicrovmBackend implements Backend {
 
   async #openFactory(uid: number): Promise<Factory> {
     const { binaries, config, runDir, log } = this.#options;
-    const guestDir = config.guestDir ?? join(machinesDir(this.#options), "guest");
+    const guestDir = guestDirOf(config, this.#options.dataDir);
     const { cgroups, volume } = await this.#ground();
     const vmm = await openQemu();
     const image = await guestImage(guestDir, binaries);

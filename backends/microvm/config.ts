@@ -1,3 +1,4 @@
+import { join } from "node:path";
 import { choice, mebibytes, path } from "#core/setting-kinds.ts";
 import type { SettingsOf } from "#core/settings.ts";
 
@@ -17,3 +18,8 @@ export const MICROVM_SETTINGS = {
 
 /** The values of these settings. */
 export type MicrovmConfig = SettingsOf<typeof MICROVM_SETTINGS>;
+
+/** Where the kernel of a node's machines is kept. */
+export function guestDirOf({ guestDir }: Pick<MicrovmConfig, "guestDir">, dataDir: string): string {
+  return guestDir ?? join(dataDir, "machines", "guest");
+}

@@ -10,7 +10,7 @@ import { VM_IMAGE_FILES } from "#images/vm-image/import.ts";
 const MIB = 1024 * 1024;
 
 /** What a computer starts from and writes to. */
-export type Storage = Pick<ComputerSpec, "disk" | "cdrom" | "variables">;
+export type Storage = Pick<ComputerSpec, "disk" | "cdrom" | "variables" | "kernel">;
 
 /**
  * Makes what a computer writes to, over the image that is mounted at a directory. What it throws for leaves nothing: `InvalidArgument` for a disk smaller
@@ -27,10 +27,11 @@ export async function makeStorage(
   try {
     const variables = shape.firmware === "uefi" ? join(upper.upperDir, "variables") : undefined;
     if (variables !== undefined) copyFileSync(FIRMWARE.variables, variables);
-    if (diskBytes === 0) return { disk: undefined, cdrom: image.cdrom, variables };
+    const parts = { cdrom: image.cdrom, variables, kernel: image.kernel };
+    if (diskBytes === 0) return { ...parts, disk: undefined };
     const file = join(upper.upperDir, "disk.qcow2");
     makeQcow2(file, diskBytes);
-    return { disk: { file, base: image.disk }, cdrom: image.cdrom, variables };
+    return { ...parts, disk: { file, base: image.disk } };
   } catch (error) {
     await volume.removeUpper(spec.id);
     throw error;
@@ -40,11 +41,17 @@ export async function makeStorage(
 interface Image {
   readonly disk: string | undefined;
   readonly cdrom: string | undefined;
+  readonly kernel: ComputerSpec["kernel"];
 }
 
 function readImage(dir: string): Image {
   const fileOf = (name: string) => (existsSync(join(dir, name)) ? join(dir, name) : undefined);
-  const image = { disk: fileOf(VM_IMAGE_FILES.disk), cdrom: fileOf(VM_IMAGE_FILES.cdrom) };
+  const [kernel, initramfs] = [fileOf(VM_IMAGE_FILES.kernel), fileOf(VM_IMAGE_FILES.initramfs)];
+  const image = {
+    disk: fileOf(VM_IMAGE_FILES.disk),
+    cdrom: fileOf(VM_IMAGE_FILES.cdrom),
+    kernel: kernel === undefined || initramfs === undefined ? undefined : { image: kernel, initramfs },
+  };
   if (image.disk !== undefined || image.cdrom !== undefined) return image;
   throw new SandboxError("InvalidArgument", "the layer is no image of a disk", { hint: "import it again with --vm" });
 }

@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import type { Socket } from "node:net";
 import { join } from "node:path";
 import type {
@@ -11,7 +12,8 @@ import type {
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import { COMPUTER_SOCKETS, type Computer } from "#host/vmm/computer.ts";
-import type { Accelerator } from "#host/vmm/vmm.ts";
+import { type Accelerator, MACHINE_PORTS } from "#host/vmm/vmm.ts";
+import { ComputerAgent } from "./agent.ts";
 import { Console, connectSocket, writeTo } from "./console.ts";
 import { type ScreenSize, sendInput } from "./input.ts";
 import { NoAgent } from "./no-agent.ts";
@@ -27,6 +29,7 @@ export class LiveComputer {
   readonly #accelerator: Accelerator;
   /** Input of two calls does not mix. */
   #typing: Promise<unknown> = Promise.resolve();
+  #link: GuestLink | undefined;
   #open = true;
 
   /** Reaches the sockets of a computer in its directory, which must not be reached by another process. */
@@ -55,7 +58,13 @@ export class LiveComputer {
 
   link(): GuestLink {
     const { pid, startTicks } = this.computer.process;
-    return new NoAgent(`${pid}.${startTicks}`, this.computer.ended);
+    const name = `${pid}.${startTicks}`;
+    // One at a time: the port inside takes one connection.
+    this.#link?.close();
+    this.#link = existsSync(join(this.#dir, MACHINE_PORTS.agent))
+      ? new ComputerAgent(name, this.computer, this.#dir)
+      : new NoAgent(name, this.computer.ended);
+    return this.#link;
   }
 
   async status(): Promise<ComputerStatus> {
@@ -109,6 +118,7 @@ export class LiveComputer {
 
   #shut(): void {
     this.#open = false;
+    this.#link?.close();
     this.#console.close();
   }
 

@@ -23,6 +23,8 @@ export interface VmImageOptions extends CallOptions {
   readonly firmware?: "bios" | "uefi";
   /** What its system knows; virtio unless given. */
   readonly devices?: "virtio" | "emulated";
+  /** Its system runs the agent as a service. */
+  readonly agent?: boolean;
   readonly labels?: Readonly<Record<string, string>>;
 }
 
@@ -75,9 +77,9 @@ export class Artifacts {
 
   /** Turns an image of a disk or a CD, as qcow2, VMDK, ISO or plain bytes, into a `vm-image`. */
   importVmImage(bytes: Uint8Array | AsyncIterable<Uint8Array>, options: VmImageOptions): Promise<ArtifactView> {
-    const { name, firmware, devices, labels = {}, signal, timeoutMs } = options;
+    const { name, firmware, devices, agent, labels = {}, signal, timeoutMs } = options;
     const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
-    const query = { name, kind: "vm-image", format: "vm", firmware, devices, label };
+    const query = { name, kind: "vm-image", format: "vm", firmware, devices, agent, label };
     return this.#caller.json({ method: "POST", path: "/v1/artifacts/import", query, bytes, signal, timeoutMs });
   }
 

@@ -317,8 +317,9 @@ static void prepare(struct agent *a) {
 
 int main(int argc, char **argv) {
 	if (argc == 2 && strcmp(argv[1], "--machine") == 0 && getpid() == 1) machine_main();
+	if (argc == 2 && strcmp(argv[1], "--guest") == 0) guest_main(argv[0]);
 	if (options_parse(argc, argv, &agent.options) != 0) {
-		static const char usage[] = "usage: dsec-agent [--blank] [--shell=DESCRIPTOR] [--cgroups=N] [--cells=N] [--processors=LIST] [--apparmor=PROFILE] "
+		static const char usage[] = "usage: dsec-agent [--guest | --whole] [--blank] [--shell=DESCRIPTOR] [--cgroups=N] [--cells=N] [--processors=LIST] [--apparmor=PROFILE] "
 					    "[--rlimit=NAME:SOFT:HARD]...\n";
 		ssize_t ignored = write(2, usage, sizeof usage - 1);
 		(void)ignored;

@@ -162,6 +162,7 @@ struct options {
 	int cgroups;
 	int cells; /* directories of cgroups behind those of `cgroups`: the container runs functions */
 	char profile[PROFILE_LIMIT + 1]; /* of AppArmor, for all but the agent; empty: none */
+	bool whole; /* the machine is the sandbox: what runs keeps all rights */
 	int shell; /* descriptor of the program that sessions run; 0: none */
 	int rlimits;
 	struct rlimit_setting rlimit[RLIMIT_LIMIT];

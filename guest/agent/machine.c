@@ -15,6 +15,8 @@
 #define PORT_TRIES 5000
 #define PORT_PAUSE_US 2000
 #define PORTS 8
+/* The kernel counts all devices of its bus; ours is among the first. */
+#define DEVICES 32
 
 enum { FROM_CONTROL, FROM_PORT, FROM_AGENT, FROM_CRADLE };
 
@@ -22,6 +24,7 @@ static struct machine machine;
 
 _Noreturn void machine_end(const char *why, int error) {
 	fprintf(stderr, "dsec-machine: %s: %s\n", why, error == 0 ? "ends" : strerror(error));
+	if (machine.guest) _exit(1);
 	sync();
 	reboot(RB_POWER_OFF);
 	for (;;) pause();
@@ -48,13 +51,14 @@ bool hex_read(const char *text, uint8_t *bytes, size_t size) {
 
 /* The port of that name, opened; -1: there is none yet. */
 static int port_find(const char *name) {
-	for (int number = 1; number < PORTS; number++) {
+	for (int place = 0; place < DEVICES * PORTS; place++) {
+		int device = place / PORTS, number = place % PORTS;
 		char path[64], found[64];
-		snprintf(path, sizeof path, "/sys/class/virtio-ports/vport0p%d/name", number);
+		snprintf(path, sizeof path, "/sys/class/virtio-ports/vport%dp%d/name", device, number);
 		if (!read_text(path, found, sizeof found)) continue;
 		found[strcspn(found, "\n")] = 0;
 		if (strcmp(found, name) != 0) continue;
-		snprintf(path, sizeof path, "/dev/vport0p%d", number);
+		snprintf(path, sizeof path, "/dev/vport%dp%d", device, number);
 		return open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 	}
 	return -1;
@@ -94,6 +98,15 @@ static void turn(void) {
 	bridge_pump(&machine);
 }
 
+static _Noreturn void serve(void) {
+	machine.port = port_open("dsec.agent");
+	watch(machine.port, FROM_PORT);
+	machine.control = port_open("dsec.control");
+	watch(machine.control, FROM_CONTROL);
+	lines_receive(&machine);
+	for (;;) turn();
+}
+
 _Noreturn void machine_main(void) {
 	machine.agent = -1;
 	signal(SIGPIPE, SIG_IGN);
@@ -104,10 +117,22 @@ _Noreturn void machine_main(void) {
 	if (machine.epoll < 0) machine_end("epoll", errno);
 	launch_start(&machine);
 	watch(machine.cradle, FROM_CRADLE);
-	machine.port = port_open("dsec.agent");
-	watch(machine.port, FROM_PORT);
-	machine.control = port_open("dsec.control");
-	watch(machine.control, FROM_CONTROL);
-	lines_receive(&machine);
-	for (;;) turn();
+	serve();
+}
+
+/* Its only child is the agent. */
+static void on_child(int signal) {
+	(void)signal;
+	_exit(1);
+}
+
+_Noreturn void guest_main(const char *program) {
+	machine.guest = true;
+	machine.agent = machine.cradle = -1;
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, on_child);
+	guest_start_agent(program);
+	machine.epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (machine.epoll < 0) machine_end("epoll", errno);
+	serve();
 }

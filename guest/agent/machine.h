@@ -19,6 +19,8 @@
 #define ANSWERS_LIMIT (16u * 1024)
 #define NONCE_BYTES 32
 #define BRIDGE_BYTES 65536u
+/* Where the agent listens. */
+#define AGENT_SOCKET "/run/agent.sock"
 
 /* Bytes on their way, from a descriptor to another. */
 struct flow {
@@ -27,6 +29,7 @@ struct flow {
 };
 
 struct machine {
+	bool guest; /* beside a system that is not ours: it has no launcher, and is never switched off from here */
 	int epoll;
 	int control; /* port of the node's lines */
 	int port;    /* port of the agent's frames */
@@ -45,7 +48,14 @@ struct machine {
 
 /* Never returns: the machine is switched off with it. */
 _Noreturn void machine_main(void);
-/* Says why on the console and switches the machine off. */
+/*
+ * The same as a service of any system: starts the agent, for the whole machine, and connects it with its port. `program` is what to start.
+ * Ends when the agent does.
+ */
+_Noreturn void guest_main(const char *program);
+/* Listens where the bridge connects, and starts the agent on that. */
+void guest_start_agent(const char *program);
+/* Says why on the console and switches the machine off; as a guest, ends. */
 _Noreturn void machine_end(const char *why, int error);
 /* 0, or -1 with errno. */
 int machine_write(const char *path, const char *text);

@@ -13,8 +13,6 @@
 #include "frame.h"
 #include "machine.h"
 
-#define SOCKET "/run/agent.sock"
-
 static void bridge_close(struct machine *machine) {
 	close_fd(&machine->agent);
 	lines_tell(machine, "closed");
@@ -22,7 +20,7 @@ static void bridge_close(struct machine *machine) {
 
 /* A descriptor, or -1 with errno. */
 static int connect_agent(int flags) {
-	struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = SOCKET};
+	struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = AGENT_SOCKET};
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
 	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
 	int error = errno;

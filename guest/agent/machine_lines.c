@@ -121,10 +121,11 @@ static int let_go_on(struct machine *machine, char *words, struct reply *reply) 
 static const struct {
 	const char *name;
 	int (*run)(struct machine *machine, char *words, struct reply *reply);
+	bool in_guest; /* also where the whole machine is the sandbox */
 } VERBS[] = {
-	{"hello", say_version}, {"clock", set_clock}, {"seed", add_seed},   {"layer", mount_layer},  {"upper", mount_upper},
-	{"launch", launch},     {"agent", open_agent}, {"usage", count_usage},
-	{"freeze", hold_still}, {"thaw", let_go_on},   {"name", name_sandbox},
+	{"hello", say_version, true},	{"clock", set_clock, true},   {"seed", add_seed, true},	{"layer", mount_layer, false},
+	{"upper", mount_upper, false},	{"launch", launch, false},    {"agent", open_agent, true}, {"usage", count_usage, false},
+	{"freeze", hold_still, false}, {"thaw", let_go_on, false},   {"name", name_sandbox, false},
 };
 
 /*
@@ -172,6 +173,7 @@ static void handle(struct machine *machine, char *line) {
 	reply.text[0] = 0;
 	int error = ENOSYS;
 	for (size_t at = 0; at < sizeof VERBS / sizeof VERBS[0]; at++) {
+		if (machine->guest && !VERBS[at].in_guest) continue;
 		if (strcmp(VERBS[at].name, verb) == 0) error = VERBS[at].run(machine, rest, &reply);
 	}
 	answer(machine, id, error, &reply);

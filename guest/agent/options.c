@@ -92,6 +92,8 @@ int options_parse(int argc, char **argv, struct options *options) {
 			options->cgroups -= (int)count;
 		} else if (strcmp(text, "--blank") == 0) {
 			options->blank = true;
+		} else if (strcmp(text, "--whole") == 0) {
+			options->whole = true;
 		} else if (strncmp(text, "--apparmor=", 11) == 0) {
 			if (!take_profile(text + 11, options->profile)) return -1;
 		} else if (strncmp(text, "--shell=", 8) == 0) {

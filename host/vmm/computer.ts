@@ -18,6 +18,8 @@ export interface ComputerSpec extends ComputerShape {
   readonly disk: ComputerDisk | undefined;
   /** The plain bytes of a CD. */
   readonly cdrom: string | undefined;
+  /** What starts in place of the firmware; its first disk is `/dev/vda`. */
+  readonly kernel: { readonly image: string; readonly initramfs: string } | undefined;
   /** The firmware's own memory, for `uefi`: a copy of `FIRMWARE.variables`. */
   readonly variables: string | undefined;
 }
@@ -35,7 +37,7 @@ export const FIRMWARE = {
   variables: "/usr/share/OVMF/OVMF_VARS_4M.fd",
 } as const;
 
-/** Where a computer's screen and its first serial port are, as sockets in its directory. */
+/** Where a computer's screen and its first serial port are, as sockets in its directory; of one with an agent also `MACHINE_PORTS`. */
 export const COMPUTER_SOCKETS = { display: "display.sock", console: "console.sock" } as const;
 
 /** One thing that a keyboard or a mouse says. */
@@ -58,6 +60,8 @@ export interface Computer {
   /** As its button does; `on` is the state after it, whatever it was before. */
   reset(): Promise<void>;
   pressPower(): Promise<void>;
+  /** Calls back when the agent's port is closed inside: its system goes down, or its agent does. */
+  onAgentGone(gone: () => void): Disposable;
   /** Its screen as a PNG. */
   screenshot(): Promise<Buffer>;
   /** At the same moment. */

@@ -12,8 +12,8 @@ import { DiskRoom } from "../room.ts";
 import type { LayerStore } from "../store.ts";
 import { type ImageBytes, type ImageFacts, inspectImage } from "./header.ts";
 
-/** The one file of the layer that a `vm-image` has, by what the image is. */
-export const VM_IMAGE_FILES = { disk: "disk", cdrom: "cdrom" } as const;
+/** The files of the layer that a `vm-image` has: a disk or a CD; beside a disk that was built here, what starts it. */
+export const VM_IMAGE_FILES = { disk: "disk", cdrom: "cdrom", kernel: "kernel", initramfs: "initramfs" } as const;
 
 /** An image on its way in. */
 export interface VmImageOptions {
@@ -34,6 +34,7 @@ export interface ImportedVmImage {
 const UPLOAD = "upload";
 const CONVERTED = "disk";
 const READ_BYTES = 2 ** 20;
+const SECTOR_BYTES = 512;
 
 /**
  * Takes an image of a disk or a CD into the store, as a layer with one file: the plain bytes of the disk, whatever form they came in. Equal disks share
@@ -55,9 +56,7 @@ export async function importVmImage(options: VmImageOptions): Promise<ImportedVm
       plain = join(scratch.dir, CONVERTED);
     }
     const name = facts.format === "iso" ? VM_IMAGE_FILES.cdrom : VM_IMAGE_FILES.disk;
-    const parts = { store, limits: DEFAULT_LIMITS, whiteouts: "none", devices: "refuse" } as const;
-    const { digest, sizeBytes } = await buildLayer(parts, (feed) => addFile(feed, name, plain, signal));
-    return { layers: [digest], sizeBytes, format: facts.format };
+    return { ...(await storeFiles(store, { [name]: plain }, signal)), format: facts.format };
   });
 }
 
@@ -77,7 +76,11 @@ async function receive(
 function inspectFile(path: string): ImageFacts {
   const fd = openSync(path, "r");
   try {
-    return inspectImage(imageBytes(fd));
+    const facts = inspectImage(imageBytes(fd));
+    const { size } = fstatSync(fd);
+    const isPlain = facts.format === "raw" || facts.format === "iso";
+    if (!isPlain || size % SECTOR_BYTES === 0) return facts;
+    throw badInput(`an image of ${size} bytes is cut off: disks have whole sectors`);
   } finally {
     closeSync(fd);
   }
@@ -93,13 +96,25 @@ function imageBytes(fd: number): ImageBytes {
   };
 }
 
-/** The file alone, as root's: times and the like are no part of a disk. */
+/** Makes a layer of these files, by their names in it. */
+export async function storeFiles(
+  store: LayerStore,
+  files: Readonly<Record<string, string>>,
+  signal: AbortSignal,
+): Promise<Omit<ImportedVmImage, "format">> {
+  const parts = { store, limits: DEFAULT_LIMITS, whiteouts: "none", devices: "refuse" } as const;
+  const { digest, sizeBytes } = await buildLayer(parts, async (feed) => {
+    feed.builder.entry(entryOf(".", "directory", 0));
+    for (const [name, path] of Object.entries(files)) await addFile(feed, name, path, signal);
+  });
+  return { layers: [digest], sizeBytes };
+}
+
+/** Bytes alone, as root's: times and the like are no part of a disk. */
 async function addFile({ builder, drain }: Feed, name: string, path: string, signal: AbortSignal): Promise<void> {
   const fd = openSync(path, "r");
   try {
     const { size } = fstatSync(fd);
-    if (size % 512 !== 0) throw badInput(`an image of ${size} bytes is cut off: disks have whole sectors`);
-    builder.entry(entryOf(".", "directory", 0));
     builder.entry(entryOf(name, "file", size));
     const buffer = Buffer.allocUnsafe(READ_BYTES);
     let at = 0;

@@ -10,6 +10,7 @@ export interface ImportOptions extends SourceOptions {
   readonly vm?: boolean;
   readonly firmware?: NonNullable<VmImageOptions["firmware"]>;
   readonly devices?: NonNullable<VmImageOptions["devices"]>;
+  readonly agent?: boolean;
   readonly at?: string;
   readonly label?: Readonly<Record<string, string>>;
 }
@@ -22,8 +23,8 @@ export async function importArtifact(
   options: ImportOptions,
 ): Promise<number> {
   if (options.vm === true) return await importVmImage(context, word, name, options);
-  if (options.firmware !== undefined || options.devices !== undefined) {
-    throw new CliError("InvalidArgument", "--firmware and --devices go only with --vm", { hint: "add --vm" });
+  if (options.firmware !== undefined || options.devices !== undefined || options.agent !== undefined) {
+    throw new CliError("InvalidArgument", "--firmware, --devices and --agent go only with --vm", { hint: "add --vm" });
   }
   const named = namedSource(word, options);
   const client = await context.connect({ start: true });
@@ -50,7 +51,7 @@ async function importVmImage(
   context: CliContext,
   file: string,
   name: string,
-  { label, firmware, devices, ...others }: ImportOptions,
+  { label, firmware, devices, agent, ...others }: ImportOptions,
 ): Promise<number> {
   const other = ["kind", "at", "format", "authFile", "insecure"].find((key) => key in others);
   if (other !== undefined) {
@@ -64,6 +65,7 @@ async function importVmImage(
     name,
     ...(firmware && { firmware }),
     ...(devices && { devices }),
+    ...(agent && { agent }),
     ...(label && { labels: label }),
   });
   print(context, artifact, () => `${artifact.name}:${artifact.tag}\n`);

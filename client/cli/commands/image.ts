@@ -7,6 +7,7 @@ export interface BuildOptions {
   readonly label?: Readonly<Record<string, string>>;
   readonly debian?: string;
   readonly include?: string;
+  readonly vm?: boolean;
 }
 
 /** Builds a Debian base with progress on stderr. */
@@ -16,6 +17,7 @@ export async function build(context: CliContext, name: string, options: BuildOpt
   const artifact = await client.artifacts.build(
     {
       name,
+      ...(options.vm === true ? { kind: "vm-image" } : {}),
       ...(options.debian === undefined ? {} : { suite: options.debian }),
       ...(include === undefined ? {} : { include }),
       ...(options.label === undefined ? {} : { labels: options.label }),

@@ -65,7 +65,7 @@ export function artifactHandlers(services: Services): Pick<Handlers, Names> {
 
 async function importBody(
   maker: ArtifactMaker,
-  { kind, format, at, firmware, devices }: QueryOf<"importArtifact">,
+  { kind, format, at, firmware, devices, agent }: QueryOf<"importArtifact">,
   source: AsyncIterable<Uint8Array>,
   signal: AbortSignal,
 ): Promise<NewArtifact> {
@@ -76,8 +76,10 @@ async function importBody(
     });
   }
   if (format !== "vm") {
-    if (firmware !== undefined || devices !== undefined) {
-      throw new SandboxError("InvalidArgument", "firmware and devices are for a vm-image", { hint: "leave them out" });
+    if (firmware !== undefined || devices !== undefined || agent !== undefined) {
+      throw new SandboxError("InvalidArgument", "firmware, devices and agent are for a vm-image", {
+        hint: "leave them out",
+      });
     }
     checkPlace(kind, at);
     return await maker.importArchive({ kind, format: format ?? "tar", source, at, signal });
@@ -85,7 +87,7 @@ async function importBody(
   if (at !== undefined)
     throw new SandboxError("InvalidArgument", "a vm-image begins nowhere in a sandbox", { hint: "leave out at" });
   return await maker.importVmImage({
-    shape: { firmware: firmware ?? "bios", devices: devices ?? "virtio" },
+    shape: { firmware: firmware ?? "bios", devices: devices ?? "virtio", ...(agent === true ? { agent } : {}) },
     source,
     signal,
   });

@@ -12,6 +12,7 @@ const SPEC: ComputerSpec = {
   disk: { file: "/upper/disk", base: "/layers/disk" },
   cdrom: undefined,
   variables: undefined,
+  kernel: undefined,
 };
 const PARTS: ComputerParts = {
   uid: 1_000_000,
@@ -19,6 +20,8 @@ const PARTS: ComputerParts = {
   monitor: "/monitor",
   display: "/display",
   console: "/console",
+  control: "/control",
+  agent: "/agent",
 };
 
 /** The value that follows a word. */
@@ -53,7 +56,16 @@ test("each profile has disks, a pointer and a machine that its systems know; UEF
   assert.match(emulated, /-machine pc,/);
   assert.ok(!emulated.includes("virtio"));
   for (const words of [virtio, emulated]) assert.match(words, /usb-tablet/);
-  assert.match(emulated, /ide-cd.*bootindex=1/);
+  assert.match(emulated, /ide-cd.*bootindex=2/);
   const uefi = computerWords({ ...SPEC, variables: "/upper/variables" }, PARTS).join(" ");
   assert.match(uefi, /pflash0=code,pflash1=variables.*node-name=code,read-only=on.*node-name=variables,read-only=off/);
+});
+
+test("ports of an agent and a kernel of its own are there for images that have them, and for no other", () => {
+  const plain = computerWords(SPEC, PARTS).join(" ");
+  assert.ok(!/virtserialport|-kernel/.test(plain));
+  const kernel = { image: "/layers/kernel", initramfs: "/layers/initramfs" };
+  const whole = computerWords({ ...SPEC, agent: true, kernel }, PARTS).join(" ");
+  assert.match(whole, /-kernel \/layers\/kernel -initrd \/layers\/initramfs -append root=\/dev\/vda /);
+  assert.match(whole, /name=dsec\.control.*name=dsec\.agent,id=agent-port/);
 });

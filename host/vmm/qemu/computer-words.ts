@@ -9,25 +9,33 @@ export interface ComputerParts {
   readonly monitor: string;
   readonly display: string;
   readonly console: string;
+  readonly control: string;
+  readonly agent: string;
 }
+
+/** The device of the agent's port, in what QEMU tells of it. */
+export const AGENT_PORT = "agent-port";
+/** A kernel that is emulated on a busy host finds its timer late, and panics unless it is told not to look. */
+const KERNEL_WORDS = "root=/dev/vda rw console=tty0 console=ttyS0 quiet random.trust_cpu=on no_timer_check";
 
 /** Of a whole system more is translated than of a sandbox alone. */
 const TRANSLATED_MIB = 128;
 const SCREEN = "VGA,edid=on,xres=1024,yres=768";
 
+/** A kernel that is given to QEMU comes first of all: it takes place 0. */
 const PROFILES = {
   virtio: {
     machine: "q35",
     usb: "qemu-xhci,id=usb",
-    disk: "virtio-blk-pci,drive=disk,bootindex=0",
-    cdrom: "ide-cd,bus=ide.0,drive=cdrom,bootindex=1",
+    disk: "virtio-blk-pci,drive=disk,bootindex=1",
+    cdrom: "ide-cd,bus=ide.0,drive=cdrom,bootindex=2",
     more: ["-device", "virtio-rng-pci"],
   },
   emulated: {
     machine: "pc",
     usb: "piix3-usb-uhci,id=usb",
-    disk: "ide-hd,bus=ide.0,drive=disk,bootindex=0",
-    cdrom: "ide-cd,bus=ide.1,drive=cdrom,bootindex=1",
+    disk: "ide-hd,bus=ide.0,drive=disk,bootindex=1",
+    cdrom: "ide-cd,bus=ide.1,drive=cdrom,bootindex=2",
     more: [],
   },
 } as const;
@@ -48,6 +56,8 @@ export function computerWords(spec: ComputerSpec, parts: ComputerParts): readonl
     ...["-device", SCREEN, "-device", usb, "-device", "usb-tablet,bus=usb.0", ...more],
     ...(spec.disk === undefined ? [] : [...diskWords(spec.disk), "-device", disk]),
     ...(spec.cdrom === undefined ? [] : [...fileWords("cdrom", spec.cdrom, "read"), "-device", cdrom]),
+    ...kernelWords(spec),
+    ...(spec.agent === true ? agentWords(parts) : []),
     ...["-vnc", `unix:${escaped(parts.display)},share=force-shared`],
     ...[
       "-chardev",
@@ -58,6 +68,24 @@ export function computerWords(spec: ComputerSpec, parts: ComputerParts): readonl
     ...["-qmp", `unix:${escaped(parts.monitor)},server=on,wait=off`],
     ...CONFINED,
     ...["-runas", `${parts.uid}:${parts.uid}`, "-chroot", parts.rootDir],
+  ];
+}
+
+function kernelWords({ kernel }: ComputerSpec): readonly string[] {
+  return kernel === undefined ? [] : ["-kernel", kernel.image, "-initrd", kernel.initramfs, "-append", KERNEL_WORDS];
+}
+
+/** The ports that the first process of a machine has; what QEMU tells about one goes by its device's name. */
+function agentWords({ control, agent }: ComputerParts): readonly string[] {
+  const port = (name: string, path: string, id: string) => [
+    ...["-chardev", `socket,id=${name},path=${escaped(path)},server=on,wait=off`],
+    ...["-device", `virtserialport,chardev=${name},name=dsec.${name},id=${id}`],
+  ];
+  return [
+    "-device",
+    "virtio-serial-pci,max_ports=4",
+    ...port("control", control, "control-port"),
+    ...port("agent", agent, AGENT_PORT),
   ];
 }
 

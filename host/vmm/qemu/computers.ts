@@ -9,7 +9,8 @@ import {
   type ComputerSpec,
   type InputEvent,
 } from "../computer.ts";
-import type { MachinePlace, MachineProcess } from "../vmm.ts";
+import { MACHINE_PORTS, type MachinePlace, type MachineProcess } from "../vmm.ts";
+import { AGENT_PORT } from "./computer-words.ts";
 import { endProcess, findQemu, isAlive, reachMonitor } from "./process.ts";
 import { connectQmp, type Qmp } from "./qmp.ts";
 import { EMPTY_DIR, MONITOR_SOCKET, SCREEN_FILE, spawnComputer } from "./spawn.ts";
@@ -26,7 +27,7 @@ export function openComputers(): ComputerMaker {
   return {
     async start(spec: ComputerSpec, place: MachinePlace, signal: AbortSignal) {
       signal.throwIfAborted();
-      const sockets = [MONITOR_SOCKET, ...Object.values(COMPUTER_SOCKETS)];
+      const sockets = [MONITOR_SOCKET, ...Object.values(COMPUTER_SOCKETS), ...Object.values(MACHINE_PORTS)];
       for (const name of sockets) rmSync(join(place.dir, name), { force: true });
       const process = spawnComputer(program, spec, place);
       try {
@@ -87,6 +88,14 @@ class QemuComputer implements Computer {
     await this.#qmp.order("system_powerdown");
   }
 
+  onAgentGone(gone: () => void): Disposable {
+    const listener = (data: unknown) => {
+      if (isClosedPort(data)) gone();
+    };
+    this.#qmp.events.on("VSERPORT_CHANGE", listener);
+    return { [Symbol.dispose]: () => this.#qmp.events.off("VSERPORT_CHANGE", listener) };
+  }
+
   screenshot(): Promise<Buffer> {
     const taken = this.#picture.then(() => this.#takePicture());
     this.#picture = taken.catch(() => undefined);
@@ -124,6 +133,11 @@ function readPicture(path: string): Buffer {
   } finally {
     closeSync(fd);
   }
+}
+
+function isClosedPort(data: unknown): boolean {
+  if (typeof data !== "object" || data === null || !("id" in data) || !("open" in data)) return false;
+  return data.id === AGENT_PORT && data.open === false;
 }
 
 function inputWords(event: InputEvent): readonly object[] {

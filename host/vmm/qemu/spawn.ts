@@ -59,6 +59,8 @@ export function spawnComputer(program: string, spec: ComputerSpec, place: Machin
     monitor: join(dir, MONITOR_SOCKET),
     display: join(dir, COMPUTER_SOCKETS.display),
     console: join(dir, COMPUTER_SOCKETS.console),
+    control: join(dir, MACHINE_PORTS.control),
+    agent: join(dir, MACHINE_PORTS.agent),
   });
   return spawnConfined([program, ...words], place, []);
 }

@@ -38,7 +38,8 @@ const FIRST_DISK_SLOT = 4;
 const PARTS_OF_SLOT = 8;
 /** Of every monitor, beside its user and its root directory. */
 export const CONFINED: readonly string[] = ["-sandbox", "on,obsolete=deny,spawn=deny,resourcecontrol=deny"];
-const KERNEL_WORDS = "console=ttyS0 quiet panic=-1 random.trust_cpu=on -- --machine";
+/** A kernel that is emulated on a busy host finds its timer late, and panics unless it is told not to look. */
+const KERNEL_WORDS = "console=ttyS0 quiet panic=-1 random.trust_cpu=on no_timer_check -- --machine";
 
 /** The command line of QEMU for a machine. Equal machines have equal devices, in equal places: that is what saved states rest on. */
 export function qemuWords(spec: MachineSpec, parts: QemuParts): readonly string[] {

@@ -1,0 +1,145 @@
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { SandboxError } from "#core/errors.ts";
+import type { GuestHello, GuestLink, TaskReport, TaskSink, TaskSpec } from "#core/guest.ts";
+import type { OutputStream, TerminalSize } from "#core/sandbox.ts";
+import { connectMachine } from "#guest/protocol/machine.ts";
+import type { Computer } from "#host/vmm/computer.ts";
+import { MACHINE_PORTS } from "#host/vmm/vmm.ts";
+
+/** A call waits for the agent of a system that starts, and is answered before its own usual limit. */
+const START_WAIT_MS = 45_000;
+/** A system that runs already answers within this, and one that does not has no tasks. */
+const LIST_WAIT_MS = 3_000;
+const AGAIN_MS = 500;
+
+type AgentsComputer = Pick<Computer, "ended" | "isOn" | "onAgentGone">;
+
+/**
+ * The agent of a computer, which answers when its system has started, and goes when that goes down: then this link closes, and the next one waits for
+ * the agent anew. It is there as long as the computer is.
+ */
+export class ComputerAgent implements GuestLink {
+  readonly hello: GuestHello;
+  readonly closed: Promise<void>;
+  readonly #left = new AbortController();
+  readonly #reaching: Promise<GuestLink>;
+  readonly #computer: AgentsComputer;
+  #inner: GuestLink | undefined;
+
+  /** `name` tells this computer from every other. */
+  constructor(name: string, computer: AgentsComputer, dir: string) {
+    this.#computer = computer;
+    this.hello = { protocol: 0, bootId: name, pid: 0 };
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.closed = promise;
+    this.#left.signal.addEventListener("abort", () => resolve(), { once: true });
+    void computer.ended.then(() => this.close());
+    this.#reaching = this.#reach(dir);
+    this.#reaching.catch(() => undefined);
+  }
+
+  async start(number: number, task: TaskSpec, sink: TaskSink): Promise<{ readonly pid: number }> {
+    return (await this.#agent()).start(number, task, sink);
+  }
+
+  async list(): Promise<readonly TaskReport[]> {
+    const soon = await Promise.race([
+      this.#reaching.catch(() => undefined),
+      delay(LIST_WAIT_MS, undefined, { ref: false }),
+    ]);
+    return soon === undefined ? [] : soon.list();
+  }
+
+  attach(number: number, from: Readonly<Record<OutputStream, number>>, sink: TaskSink): void {
+    this.#inner?.attach(number, from, sink);
+  }
+
+  async writeStdin(number: number, offset: number, bytes: Uint8Array): Promise<void> {
+    await this.#answering().writeStdin(number, offset, bytes);
+  }
+
+  closeStdin(number: number): void {
+    this.#inner?.closeStdin(number);
+  }
+
+  async takeInput(number: number): Promise<number> {
+    return this.#answering().takeInput(number);
+  }
+
+  resize(number: number, size: TerminalSize): void {
+    this.#inner?.resize(number, size);
+  }
+
+  signal(number: number, signal: number, scope: "leader" | "group"): void {
+    this.#inner?.signal(number, signal, scope);
+  }
+
+  acknowledge(number: number, stream: OutputStream, offset: number): void {
+    this.#inner?.acknowledge(number, stream, offset);
+  }
+
+  forget(number: number): void {
+    this.#inner?.forget(number);
+  }
+
+  async ping(timeoutMs: number): Promise<void> {
+    await this.#inner?.ping(timeoutMs);
+  }
+
+  close(): void {
+    this.#left.abort(new SandboxError("Unavailable", "the agent of the computer is gone"));
+    this.#inner?.close();
+  }
+
+  #answering(): GuestLink {
+    if (this.#inner !== undefined) return this.#inner;
+    throw new SandboxError("Unavailable", "the agent of the computer does not answer", { hint: "try again" });
+  }
+
+  /** Rejects with `FailedPrecondition` when it is off, with `Unavailable` when the system takes longer to start, or has no such service. */
+  async #agent(): Promise<GuestLink> {
+    if (this.#inner === undefined && !(await this.#computer.isOn())) {
+      throw new SandboxError("FailedPrecondition", "the computer is off: nobody answers in it", {
+        hint: "dsec power ID on",
+      });
+    }
+    const late = delay(START_WAIT_MS, undefined, { ref: false });
+    const link = await Promise.race([this.#reaching, late]);
+    if (link !== undefined) return link;
+    throw new SandboxError("Unavailable", `no agent answers in the computer within ${START_WAIT_MS / 1_000} s`, {
+      hint: "its system may still start, or hang: look at its screen",
+    });
+  }
+
+  async #reach(dir: string): Promise<GuestLink> {
+    const { signal } = this.#left;
+    for (;;) {
+      signal.throwIfAborted();
+      try {
+        return await this.#reachOnce(dir);
+      } catch {
+        // The service inside may be before its agent, or between two.
+        await delay(AGAIN_MS, undefined, { signal });
+      }
+    }
+  }
+
+  /** Waits for as long as it takes that somebody inside opens the port. */
+  async #reachOnce(dir: string): Promise<GuestLink> {
+    const { signal } = this.#left;
+    const control = await connectMachine(join(dir, MACHINE_PORTS.control), signal);
+    using opened = new DisposableStack();
+    opened.defer(() => control.close());
+    const inner = await control.connectAgent(join(dir, MACHINE_PORTS.agent), signal);
+    opened.move();
+    this.#inner = inner;
+    const gone = this.#computer.onAgentGone(() => this.close());
+    for (const end of [inner.closed, control.closed]) void end.then(() => this.close());
+    signal.addEventListener("abort", () => {
+      gone[Symbol.dispose]();
+      control.close();
+    });
+    return inner;
+  }
+}

@@ -1,0 +1,58 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { type DebianOptions, startDebianBuild } from "#host/debian.ts";
+import { AGENT_PATH, addFile } from "./tree-files.ts";
+
+/** A whole Debian has these beside its minimal system: its first process, its devices, what loads its modules. */
+const SYSTEM = ["systemd-sysv", "udev", "dbus", "kmod", "iproute2", "procps", "apparmor"];
+
+const SERVICE = `[Unit]
+Description=agent of DSec
+DefaultDependencies=no
+After=systemd-remount-fs.service
+
+[Service]
+ExecStart=/${AGENT_PATH} --guest
+Restart=always
+RestartSec=1
+OOMScoreAdjust=-900
+KillMode=process
+
+[Install]
+WantedBy=sysinit.target
+`;
+/** Whoever is at the console or the screen is root: the machine is the user's own. */
+const AUTOLOGIN = (kind: string) => `[Service]
+ExecStart=
+ExecStart=-/sbin/agetty --autologin root ${kind}
+`;
+
+/** Unpacks a Debian of this host's archives with the agent as a service. Throws as `startDebianBuild` does. */
+export async function debianSystem(tree: string, options: DebianOptions): Promise<void> {
+  mkdirSync(tree);
+  await using build = startDebianBuild({ ...options, include: [...SYSTEM, ...options.include] });
+  const tar = spawn("tar", ["-C", tree, "--numeric-owner", "-xpf", "-"], { stdio: ["pipe", "ignore", "ignore"] });
+  const unpacked = once(tar, "close");
+  // How a build fails is told by its end.
+  await pipeline(build.tar, tar.stdin).catch(() => undefined);
+  await build.finished;
+  const [code] = await unpacked;
+  if (code !== 0) throw new Error(`tar ended with ${code}`);
+  addFile(tree, "etc/systemd/system/dsec-agent.service", SERVICE, 0o644);
+  mkdirSync(join(tree, "etc/systemd/system/sysinit.target.wants"), { recursive: true });
+  symlinkSync("../dsec-agent.service", join(tree, "etc/systemd/system/sysinit.target.wants/dsec-agent.service"));
+  addFile(tree, "etc/systemd/system/getty@tty1.service.d/root.conf", AUTOLOGIN("- $TERM"), 0o644);
+  addFile(
+    tree,
+    "etc/systemd/system/serial-getty@ttyS0.service.d/root.conf",
+    AUTOLOGIN("--keep-baud 115200 - $TERM"),
+    0o644,
+  );
+  addFile(tree, "etc/hostname", "computer\n", 0o644);
+  addFile(tree, "etc/fstab", "/dev/vda / ext4 errors=remount-ro 0 1\n", 0o644);
+  // Filled at the first start, so that no two computers share it.
+  addFile(tree, "etc/machine-id", "", 0o444);
+}
