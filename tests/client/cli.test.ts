@@ -200,6 +200,18 @@ describe("the command line against a real node", { timeout: 900_000 }, () => {
     await dsec(["rm", id]);
   });
 
+  test("pause and resume take several sandboxes, each on its own, and say why one cannot be paused", async () => {
+    const id = (await dsec(["create", ...BASE])).stdout.toString().trim();
+    const paused = await dsec(["pause", id]);
+    assert.deepEqual([paused.status, paused.stdout.toString()], [125, ""]);
+    assert.match(paused.stderr, new RegExp(`${id}: sandboxes of the container backend cannot be paused`));
+    const resumed = await dsec(["resume", "no-such", id]);
+    assert.deepEqual([resumed.status, resumed.stdout.toString()], [125, `${id}\n`]);
+    assert.match(resumed.stderr, /no-such: /);
+    assert.equal(JSON.parse((await dsec(["resume", "--json", id])).stdout.toString()).state, "ready");
+    await dsec(["rm", id]);
+  });
+
   test("rm of an id that nobody knows is a failure, unless it was meant", async () => {
     const id = (await dsec(["create", ...BASE])).stdout.toString().trim();
     const mistyped = `${id.slice(0, -1)}${id.endsWith("x") ? "y" : "x"}`;
