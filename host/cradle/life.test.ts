@@ -147,6 +147,8 @@ describe("the life of sandboxes and of their launcher", () => {
   for (const binary of [undefined, SANITIZED]) {
     test(`workers and children killed at random take nothing down with them${binary ? ", with sanitizers" : ""}`, async () => {
       await using cradle = await rig.start(binary === undefined ? {} : { binary });
+      const exits = new Set<number>();
+      cradle.onExit(({ pid }) => exits.add(pid));
       let [killed, hit] = [0, 0];
       // On a busy machine creates may be over before the first shot, or shots miss.
       for (let round = 0; round < 30 && (killed === 0 || hit === 0); round++) {
@@ -154,6 +156,7 @@ describe("the life of sandboxes and of their launcher", () => {
           const id = `storm${binary ? "s" : ""}${round}-${index}`;
           return rig.request(id, { cgroups: rig.cgroups(id) });
         });
+        exits.clear();
         const storm = new AbortController();
         const storming = killChildren(cradle, storm.signal);
         const outcomes = await Promise.allSettled(
@@ -162,7 +165,7 @@ describe("the life of sandboxes and of their launcher", () => {
         storm.abort();
         killed += await storming;
         for (const outcome of outcomes) {
-          if (outcome.status === "fulfilled") await stop(cradle, outcome.value.pid);
+          if (outcome.status === "fulfilled") await ended(cradle, outcome.value.pid, exits);
           else assert.equal(outcome.reason.kind, "Internal", outcome.reason.message);
         }
         const lost = requests.filter((_, index) => outcomes[index]?.status === "rejected");
@@ -175,7 +178,15 @@ describe("the life of sandboxes and of their launcher", () => {
   }
 });
 
-/** Kills processes of creates under way, never an agent: those run another program. Returns how many. */
+/** Ends an agent that the storm may have hit, and resolves when the launcher has told of it. */
+async function ended(cradle: Cradle, pid: number, exits: ReadonlySet<number>): Promise<void> {
+  const exit = nextExit(cradle, pid);
+  if (exits.has(pid)) return;
+  killIfThere(pid);
+  await exit;
+}
+
+/** Kills processes of creates under way, and an agent when its child became one since it was looked at. Returns how many. */
 async function killChildren(cradle: Cradle, until: AbortSignal): Promise<number> {
   const own = readlinkSync(`/proc/${cradle.pid}/exe`);
   let killed = 0;
