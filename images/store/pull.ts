@@ -31,8 +31,12 @@ async function fetchManifest(objects: ObjectStore, digest: LayerDigest, signal: 
   return parseManifest(text.toString(), digest);
 }
 
-/** What a blob is, as a store has it; as `fetchManifest`. */
-async function fetchDescriptor(objects: ObjectStore, digest: BlobDigest, signal: AbortSignal): Promise<BlobDescriptor> {
+/** What a blob is, as a store has it. Rejects with `NotFound`, or `Internal` for one that is not what its digest says. */
+export async function fetchDescriptor(
+  objects: ObjectStore,
+  digest: BlobDigest,
+  signal: AbortSignal,
+): Promise<BlobDescriptor> {
   const text = await readObject(objects, blobKey(digest, "descriptor"), MAX_DESCRIPTOR_BYTES, signal);
   return parseDescriptor(text.toString(), digest);
 }

@@ -7,6 +7,7 @@ import { manifestText } from "../manifest.ts";
 import type { LayerStore } from "../store.ts";
 import { blobKey, layerKey } from "./layout.ts";
 import type { ObjectContent, ObjectStore } from "./object-store.ts";
+import { fetchDescriptor } from "./pull.ts";
 
 /** From a node's own layers to a store. */
 export interface PushOptions {
@@ -32,6 +33,11 @@ export async function pushLayer(digest: LayerDigest, options: PushOptions): Prom
 }
 
 async function pushBlob(digest: BlobDigest, { layers, objects, signal }: PushOptions): Promise<void> {
+  if (!layers.blobs.has(digest)) {
+    // Data on demand is not here but there. Put again all the same: no collection takes it now.
+    const there = descriptorText(await fetchDescriptor(objects, digest, signal));
+    return await objects.put(blobKey(digest, "descriptor"), textContent(there), signal);
+  }
   const descriptor = await layers.blobs.descriptor(digest);
   // First, and not only last: from here on the blob is young, and no collection takes what is already there.
   const isWhole = (await objects.head(blobKey(digest, "descriptor"), signal)) !== undefined;

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { startS3Peer } from "#images/store/test-support/s3-peer.ts";
-import type { Client } from "#sdk";
+import { type Client, DsecError } from "#sdk";
 import { dsec } from "../support/cli.ts";
 import { startNode } from "../support/node.ts";
 import { BASE, output, refused } from "../support/sandbox.ts";
@@ -62,6 +62,39 @@ describe("two nodes with one store", () => {
 
     await b.client.artifacts.remove("other");
     await refused(b.client.artifacts.pull("other"), "NotFound");
+  });
+
+  test("restore what the other one packed, link after link, and a fork that has no room goes by a snapshot", async () => {
+    const root = mkdtempSync(join(tmpdir(), "dsec-shared-"));
+    try {
+      await using a = await startNode({ words: [`--store=${root}`, "--max-sandboxes=1"] });
+      await using b = await startNode({ words: [`--store=${root}`] });
+      await a.client.artifacts.build({ name: BASE, suite: BASE });
+      await a.client.artifacts.push(BASE);
+      await using parent = await a.client.sandboxes.create({ base: BASE });
+      await output(
+        parent,
+        "dd if=/dev/urandom of=/big bs=1M count=3 2>/dev/null; echo one >/file; chmod 4750 /file; touch /gone",
+      );
+      const { forks } = await parent.fork({ count: 1 });
+      const kinds = forks.map((made) =>
+        "error" in made && made.error instanceof DsecError ? made.error.kind : "ready",
+      );
+      assert.deepEqual(kinds, ["NodeFull"]);
+      await parent.packDiff({ name: "first" });
+      await a.client.artifacts.push("first");
+      await using elsewhere = await b.client.sandboxes.create({ base: "first" });
+      const told = "sha256sum /big; stat -c '%a %u' /file; cat /file; ls -d /gone 2>/dev/null || echo none";
+      assert.equal(await output(elsewhere, told), await output(parent, told));
+      await output(elsewhere, "echo two >>/file; rm /gone");
+      await elsewhere.packDiff({ name: "second" });
+      await b.client.artifacts.push("second");
+      await parent.remove();
+      await using back = await a.client.sandboxes.create({ base: "second" });
+      assert.equal(await output(back, told), await output(elsewhere, told));
+    } finally {
+      rmSync(root, { recursive: true, force: true });
+    }
   });
 
   test("refuse what was damaged in the store, and publish after a restart what a killed node had not", async () => {
