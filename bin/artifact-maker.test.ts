@@ -21,6 +21,7 @@ test("an import beyond those made at a time reads nothing of its upload until on
         collapseBytes: 0,
         helperUid: 0x0700_0000,
         system: { guestDir: dir, agent: "/dev/null", shell: "/dev/null" },
+        fetchNetworks: "any",
         registries: { authFile: undefined, registriesFile: undefined },
       },
       systemClock,

@@ -3,12 +3,15 @@ import type {
   DebianRequest,
   ExportRequest,
   ImportRequest,
+  Reach,
   SourceRequest,
   VmImageRequest,
 } from "#control/index.ts";
 import type { Clock } from "#core/clock.ts";
 import { Turns } from "#core/turns.ts";
 import { sweepDebianBuilds } from "#host/debian.ts";
+import { type Gateway, openGateway } from "#host/fetch/gateway.ts";
+import type { OpenNetworks } from "#host/fetch/internal.ts";
 import type { RegistrySettings } from "#host/fetch/skopeo.ts";
 import { HOST_BUSYBOX, hostBusybox } from "#images/busybox.ts";
 import type { NewArtifact } from "#images/catalogue.ts";
@@ -40,6 +43,8 @@ export interface MakerParts {
   /** The store that nodes share, if there is one. */
   readonly objects: ObjectStore | undefined;
   readonly registries: RegistrySettings;
+  /** Networks of this node's own from which it fetches for everybody; `any`: all of them. */
+  readonly fetchNetworks: OpenNetworks | "any";
   /** Neighbouring layers of an artifact become one as long as they are together no larger than this. */
   readonly collapseBytes: number;
   /** Whose rights programs take that read what is hostile; no sandbox has it. */
@@ -53,7 +58,7 @@ export interface MakerParts {
  * Disposing waits for what is under way, whose callers have left: nothing of it is left then.
  */
 export async function openArtifactMaker(
-  { store, objects, mounts, registries, collapseBytes, helperUid, system }: MakerParts,
+  { store, objects, mounts, registries, fetchNetworks, collapseBytes, helperUid, system }: MakerParts,
   clock: Clock,
 ): Promise<ArtifactMaker & AsyncDisposable> {
   await sweepDebianBuilds();
@@ -79,16 +84,21 @@ export async function openArtifactMaker(
     importArchive: (request) => make(request.signal, () => finish(request.at, () => importArchive(store, request))),
     importVmImage: (request) => make(request.signal, () => importVm(store, request, helperUid)),
     importFrom: (request) =>
-      make(request.signal, () => finish(request.at, () => fetchArtifact({ store, registries }, request))),
+      make(request.signal, () =>
+        finish(request.at, () => fetchArtifact({ store, registries, fetchNetworks }, request)),
+      ),
     openExport: (request) => make(request.signal, () => openArchive(layoutOptions({ store, objects }, request))),
     exportToRegistry: (request) =>
-      make(request.signal, () =>
-        exportToRegistry(request.target, {
+      make(request.signal, async () => {
+        await using gateway = await gatewayFor(request.reach, fetchNetworks);
+        const { progress, target } = request;
+        await exportToRegistry(target, {
           ...layoutOptions({ store, objects }, request),
-          progress: request.progress,
+          progress,
           registries,
-        }),
-      ),
+          gateway,
+        });
+      }),
     buildDebian: (request) => make(request.signal, () => build(store, request, system)),
     layers: (digests) => mounts.report(digests),
     async collect(keep) {
@@ -124,11 +134,17 @@ function layoutOptions(places: LayerPlaces, { artifact, compression, signal }: E
 }
 
 async function fetchArtifact(
-  parts: Pick<MakerParts, "store" | "registries">,
-  { kind, source, signal, progress }: SourceRequest,
+  { store, registries, fetchNetworks }: Pick<MakerParts, "store" | "registries" | "fetchNetworks">,
+  { kind, source, reach, signal, progress }: SourceRequest,
 ): Promise<NewArtifact> {
-  const imported = await importFrom(source, { ...parts, kind, signal, progress });
+  await using gateway = source.type === "apt" ? undefined : await gatewayFor(reach, fetchNetworks);
+  const imported = await importFrom(source, { store, registries, gateway, kind, signal, progress });
   return artifactOf(imported, kind, imported.provenance);
+}
+
+/** Undefined for those who may reach everything. */
+async function gatewayFor(reach: Reach, networks: MakerParts["fetchNetworks"]): Promise<Gateway | undefined> {
+  return reach === "anywhere" || networks === "any" ? undefined : await openGateway(networks);
 }
 
 /** A system that starts by a kernel of its own, whatever the firmware. */

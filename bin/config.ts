@@ -72,6 +72,10 @@ const loadNode = defineSettings(
       "How the kernel tells that data of a layer is about to be read; auto takes the better one that works here.",
     ),
     fetchTimeout: durationMs("30s", "How long a read waits for data of a layer before it fails."),
+    fetchNetworks: text(
+      "",
+      "Networks of this machine from which projects may import and to which they may export, as 10.1.0.0/16, separated by commas; any: all.",
+    ),
     registryAuthFile: path(
       undefined,
       "Credentials for registries, as podman login writes them, for every project's imports that bring none.",

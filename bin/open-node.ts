@@ -16,6 +16,7 @@ import { SandboxError } from "#core/errors.ts";
 import { parseEdgeId } from "#core/ids.ts";
 import { EDGE_DEFAULTS } from "#edge/config.ts";
 import { openEdge } from "#edge/edge.ts";
+import { parseNetworks } from "#host/fetch/internal.ts";
 import type { RegistrySettings } from "#host/fetch/skopeo.ts";
 import { helperUid } from "#host/id-ranges.ts";
 import { availableMemoryMiB } from "#host/sys/memory.ts";
@@ -101,6 +102,7 @@ function makerParts(config: NodeConfig, images: Pick<MakerParts, "store" | "obje
   return {
     ...images,
     registries: registrySettings(config),
+    fetchNetworks: config.fetchNetworks === "any" ? "any" : parseNetworks(config.fetchNetworks),
     collapseBytes: config.collapseBelow * MIB,
     helperUid: helperUid(config.firstUid),
     system: { guestDir: guestDirOf(config, config.dataDir), agent: built("dsec-agent"), shell: SESSION_SHELL },

@@ -72,8 +72,12 @@ export interface VmImageRequest {
   readonly signal: AbortSignal;
 }
 
+/** From where a node fetches for somebody: `outside` leaves out its own networks. */
+export type Reach = "anywhere" | "outside";
+
 /** Something to be fetched. */
 export interface SourceRequest {
+  readonly reach: Reach;
   readonly kind: ArtifactKind;
   readonly source: ImportSource;
   /** Where the artifact begins in a sandbox; the root unless given. */
@@ -91,6 +95,7 @@ export interface ExportRequest {
 
 /** An artifact on its way to a registry. */
 export interface ExportToRequest extends ExportRequest {
+  readonly reach: Reach;
   readonly target: RegistryTarget;
   readonly progress: (line: string) => void;
 }

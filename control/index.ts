@@ -4,6 +4,7 @@ export type {
   ExportRequest,
   ExportToRequest,
   ImportRequest,
+  Reach,
   SourceRequest,
   VmImageRequest,
 } from "./artifacts.ts";

@@ -10,7 +10,7 @@ const RULES = [
   },
   { pattern: /\bhttps?:\/\/(?:registry|proxy|mirror|cache)[\w.-]*[:/]/g, message: "the address of a registry" },
   {
-    pattern: /\b(?:10\.\d+|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d+\.\d+\b/g,
+    pattern: /\b(?:10\.\d+|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d+\.\d+\b(?!\/\d)/g,
     message: "an address of a private network",
   },
   { pattern: /"resolved":\s*"https?:/g, message: "a lock that names a registry: omit-lockfile-registry-resolved" },

@@ -4,6 +4,7 @@ import { PassThrough, pipeline, type Readable } from "node:stream";
 import { SandboxError } from "#core/errors.ts";
 import { OWN_WORLD } from "../own-world.ts";
 import { findProgram } from "../programs.ts";
+import type { Gateway } from "./gateway.ts";
 
 /** A program that talks to servers nobody trusts, and what it may take. */
 export interface ConfinedOptions {
@@ -22,6 +23,8 @@ export interface ConfinedOptions {
   readonly signal: AbortSignal;
   /** Hears each line of stderr. */
   readonly onLine?: (line: string) => void;
+  /** Its only way to the network; undefined: it has this host's. */
+  readonly gateway?: Gateway | undefined;
   /** Asked twice a second; a rejection ends the program, and the run rejects with it. */
   readonly guard?: () => Promise<void>;
 }
@@ -58,11 +61,11 @@ export function startConfined(options: ConfinedOptions): Confined {
       hint: `apt-get install ${options.package} on the node`,
     });
   }
-  const [first = "", ...rest] = [...OWN_WORLD, ...bounds(options), ...words];
+  const [first = "", ...rest] = [...(options.gateway?.words ?? []), ...OWN_WORLD, ...bounds(options), ...words];
   const child = spawn(first, rest, {
     stdio: ["ignore", "pipe", "pipe"],
     cwd: dir,
-    env: { ...passedOn(), LC_ALL: "C.UTF-8", HOME: dir, TMPDIR: dir, ...options.env },
+    env: { ...passedOn(), LC_ALL: "C.UTF-8", HOME: dir, TMPDIR: dir, ...options.env, ...options.gateway?.env },
   });
   const ended = watch(child, options);
   // Its output is often read first; a failure that comes before must not count as unhandled.

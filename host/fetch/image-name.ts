@@ -30,3 +30,10 @@ export function parseImageName(text: string): ImageName {
   const isHost = rest.length > 0 && (/[.:\]]/.test(first) || first === "localhost");
   return { registry: isHost ? first : "docker.io", repository, tag: match?.[2], digest: match?.[3] };
 }
+
+/** The host of the registry that an image is in, without its port. Throws as `parseImageName` does. */
+export function hostOfImage(image: string): string {
+  return parseImageName(image)
+    .registry.replace(/:\d+$/, "")
+    .replace(/^\[|\]$/g, "");
+}

@@ -1,5 +1,7 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
+import type { Gateway } from "#host/fetch/gateway.ts";
+import { hostOfImage } from "#host/fetch/image-name.ts";
 import type { Credentials, RegistrySettings } from "#host/fetch/skopeo.ts";
 import { copyToRegistry } from "#host/fetch/skopeo.ts";
 import { typedStorageErrors } from "../durable.ts";
@@ -35,22 +37,26 @@ export async function openArchive(options: LayoutOptions): Promise<OpenExport> {
 /** Puts an artifact into a registry as an OCI image. Rejects as `writeLayout` and `copyToRegistry` do. */
 export async function exportToRegistry(
   target: RegistryTarget,
-  options: LayoutOptions & { readonly registries: RegistrySettings },
+  options: LayoutOptions & { readonly registries: RegistrySettings; readonly gateway?: Gateway | undefined },
 ): Promise<void> {
-  const { store, signal, progress, registries } = options;
+  const { store, signal, progress, registries, gateway } = options;
+  await gateway?.check(hostOfImage(target.image));
   await using scratch = await store.scratch();
   const [layout, dir] = [join(scratch.dir, "layout"), join(scratch.dir, "skopeo")];
   await mkdir(layout);
   await mkdir(dir, { mode: 0o700 });
   await typedStorageErrors(() => writeLayout(layout, { ...options, reference: "image" }));
   progress(`sending to ${target.image}`);
-  await copyToRegistry(
+  const copied = copyToRegistry(
     {
-      ...{ ...target, dir, signal, settings: registries },
+      ...{ ...target, dir, signal, settings: registries, gateway },
       maxFileBytes: DEFAULT_LIMITS.dataBytes,
       onLine: progress,
       guard: () => new DiskRoom(dir).take(1),
     },
     layout,
   );
+  await copied.catch((error: unknown) => {
+    throw gateway?.explain(error) ?? error;
+  });
 }

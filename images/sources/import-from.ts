@@ -1,3 +1,4 @@
+import { hostOfImage } from "#host/fetch/image-name.ts";
 import { importPackages } from "./apt.ts";
 import { importGit } from "./git.ts";
 import { importFromRegistry } from "./registry.ts";
@@ -10,10 +11,24 @@ const IMPORTERS: Importers = { apt: importPackages, git: importGit, registry: im
 
 /**
  * Imports what the node fetches itself. Rejects with `InvalidArgument` for what is damaged or no artifact, `NotFound`,
- * `PermissionDenied`, `Unavailable` for a server that is out of reach, `StorageFull`, or the signal's reason.
+ * `PermissionDenied`, also for an address that the gateway does not let through, `Unavailable` for a server that is out of reach, `StorageFull`, or the signal's reason.
  */
-export function importFrom(source: ImportSource, context: SourceContext): Promise<SourcedArtifact> {
+export async function importFrom(source: ImportSource, context: SourceContext): Promise<SourcedArtifact> {
+  const { gateway } = context;
+  const host = gateway === undefined ? undefined : hostOf(source);
+  if (host !== undefined) await gateway?.check(host);
   // The table ties each kind to its importer; the compiler cannot follow that through an index.
   const importer = IMPORTERS[source.type] as Importer<ImportSource>;
-  return importer(source, context);
+  try {
+    return await importer(source, context);
+  } catch (error) {
+    throw gateway?.explain(error) ?? error;
+  }
+}
+
+/** Where a source says that it is; `undefined` for what its importer refuses, or the node's own archives. */
+function hostOf(source: ImportSource): string | undefined {
+  if (source.type === "apt") return undefined;
+  if (source.type === "registry") return hostOfImage(source.image);
+  return URL.canParse(source.url) ? new URL(source.url).hostname.replace(/^\[|\]$/g, "") : undefined;
 }

@@ -19,13 +19,13 @@ const MANIFEST_TYPE =
  * what is fetched, however the tag moves meanwhile, and what the provenance says.
  */
 export async function importFromRegistry(source: RegistrySource, context: SourceContext): Promise<SourcedArtifact> {
-  const { store, signal, progress } = context;
+  const { store, signal, progress, gateway } = context;
   await using scratch = await store.scratch();
   const dir = join(scratch.dir, "skopeo");
   await mkdir(dir, { mode: 0o700 });
   const { image, credentials, insecure } = source;
   const options: RegistryOptions = {
-    ...{ image, credentials, insecure, dir, signal, settings: context.registries },
+    ...{ image, credentials, insecure, dir, signal, settings: context.registries, gateway },
     maxFileBytes: DEFAULT_LIMITS.dataBytes,
     onLine: progress,
     guard: () => new DiskRoom(dir).take(1),

@@ -1,4 +1,5 @@
 import type { ArtifactKind } from "#core/sandbox.ts";
+import type { Gateway } from "#host/fetch/gateway.ts";
 import type { Credentials, RegistrySettings } from "#host/fetch/skopeo.ts";
 import type { ImportedArtifact } from "../import.ts";
 import type { LayerStore } from "../store.ts";
@@ -39,6 +40,8 @@ export interface SourceContext {
   readonly store: LayerStore;
   readonly kind: ArtifactKind;
   readonly registries: RegistrySettings;
+  /** What keeps whoever asked from addresses behind this node; undefined for who may reach them. */
+  readonly gateway?: Gateway | undefined;
   readonly signal: AbortSignal;
   /** Hears each step, as people read it. */
   readonly progress: (line: string) => void;

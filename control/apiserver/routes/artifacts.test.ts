@@ -216,3 +216,13 @@ test("steps of builds that were not used for long are forgotten, and nothing els
   while ((await status("build-cache/old")) === 200);
   assert.deepEqual(await Promise.all(["build-cache/old", "build-cache/used", "builder"].map(status)), [404, 200, 200]);
 });
+
+test("members fetch from outside the node's own networks, admins from anywhere", async () => {
+  await using api = await rig();
+  const asked: string[] = [];
+  api.maker.fetch = async ({ reach }) => void asked.push(reach);
+  const json = { name: "app", kind: "base", source: { type: "registry", image: "x" } };
+  await api.call("POST", "/v1/artifacts/import-from", { json, token: await memberOf(api, "team") });
+  await api.call("POST", "/v1/artifacts/import-from", { json });
+  assert.deepEqual(asked, ["outside", "anywhere"]);
+});

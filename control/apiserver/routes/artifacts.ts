@@ -9,6 +9,7 @@ import { collect } from "../collecting.ts";
 import { JSON_LINES } from "../event-forms.ts";
 import type { Handlers, Services } from "../handler.ts";
 import { makingEvents } from "../making.ts";
+import { reachOf } from "../reach.ts";
 import { bodyOf, sendBytes } from "../stream.ts";
 import { artifactView } from "../views.ts";
 
@@ -27,11 +28,14 @@ export function artifactHandlers(services: Services): Pick<Handlers, Names> {
       return artifactView(await catalogue.put(project, query.name, { ...made, labels }));
     },
 
-    async importFrom({ body: { name, kind, source, at, labels = {} }, principal: { project }, response, scope }) {
+    async importFrom({ body: { name, kind, source, at, labels = {} }, principal, response, scope }) {
+      const { project } = principal;
+      const reach = reachOf(principal);
       parseReference(name);
       checkPlace(kind, at);
       const { signal } = scope;
-      const make = (progress: (line: string) => void) => maker.importFrom({ kind, source, at, signal, progress });
+      const make = (progress: (line: string) => void) =>
+        maker.importFrom({ kind, source, at, reach, signal, progress });
       await sendBytes(makingEvents(services, { project, name, labels, make }), response, scope, JSON_LINES);
     },
 
