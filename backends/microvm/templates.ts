@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { closeSync, ftruncateSync, mkdirSync, openSync, renameSync, rmSync, utimesSync } from "node:fs";
+import { closeSync, copyFileSync, ftruncateSync, mkdirSync, openSync, renameSync, rmSync, utimesSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { connectMachine } from "#guest/protocol/machine.ts";
 import { makeOwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
@@ -137,7 +137,8 @@ export class Templates {
     mkdirSync(place.dir, { recursive: true, mode: 0o700 });
     try {
       await this.#bootAndSave({ ...spec, memory: { ...spec.memory, file: { path, access: "shared" } } }, place);
-      renameSync(join(place.dir, DEVICES_FILE), join(build.path, DEVICES_FILE));
+      // Another file system, as a rule: what runs is in memory.
+      copyFileSync(join(place.dir, DEVICES_FILE), join(build.path, DEVICES_FILE));
     } finally {
       rmSync(place.dir, { recursive: true, force: true });
     }
