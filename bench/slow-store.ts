@@ -91,11 +91,12 @@ interface Served {
 }
 
 async function answer(request: IncomingMessage, response: ServerResponse, served: Served): Promise<void> {
-  const { pathname } = new URL(request.url ?? "/", "http://store");
+  const { pathname, searchParams } = new URL(request.url ?? "/", "http://store");
   const { method } = request;
   if (method === "PUT") served.written.set(pathname, await buffer(request));
   await served.link.begin();
   if (method === "PUT") return void response.end();
+  if (searchParams.has("list-type")) return void response.end(listingOf(served, searchParams.get("prefix") ?? ""));
   const found = served.written.get(pathname) ?? statOf(served.root, pathname);
   if (method === "DELETE" || found === undefined) return void response.writeHead(method === "DELETE" ? 204 : 404).end();
   const sizeBytes = Buffer.isBuffer(found) ? found.length : found.size;
@@ -114,6 +115,16 @@ async function answer(request: IncomingMessage, response: ServerResponse, served
     ? Readable.from([found.subarray(start, end)])
     : createReadStream(join(served.root, keyOf(pathname)), { start, end: end - 1, highWaterMark: READ_BYTES });
   await pipeline(source, (pieces: AsyncIterable<Buffer>) => served.link.paced(pieces), response);
+}
+
+/** Of what was put alone: what nodes look for in a listing, they have put. */
+function listingOf({ written }: Served, prefix: string): string {
+  const keys = [...written.keys()].map((path) => path.slice("/layers/".length)).filter((key) => key.startsWith(prefix));
+  const found = keys.map((key) => {
+    const sizeBytes = written.get(`/layers/${key}`)?.length ?? 0;
+    return `<Contents><Key>${key}</Key><Size>${sizeBytes}</Size><LastModified>1970-01-01T00:00:00Z</LastModified></Contents>`;
+  });
+  return `<ListBucketResult>${found.join("")}<IsTruncated>false</IsTruncated></ListBucketResult>`;
 }
 
 function statOf(root: string, pathname: string): Stats | undefined {
