@@ -131,7 +131,9 @@ class TestKeeper {
     return keeper;
   }
 
+  /** Whatever of a request: what is expected of each of these is what the largest may say. */
   async send(bytes: Uint8Array): Promise<void> {
+    this.#reader.expect({ limits: LIMITS, wanted: [] });
     const at = this.#sent;
     this.#sent += bytes.length;
     await this.#link.writeStdin(this.#number, at, bytes);
