@@ -1,4 +1,5 @@
 import type { Backend, Handle } from "#core/backend.ts";
+import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { FunctionHost, FunctionLease, FunctionRuntime } from "#core/functions.ts";
 import type { CellProgram, GuestLink } from "#core/guest.ts";
@@ -23,6 +24,7 @@ export interface FunctionContainerOptions {
   readonly memoryMiB: number;
   /** What one call may write. */
   readonly spaceMiB: number;
+  readonly clock: Clock;
   readonly signal: AbortSignal;
 }
 
@@ -74,7 +76,7 @@ export class FunctionContainer {
 
   /** Resolves when its first call would begin at once. Rejects when none can be made: the container is no good then. */
   startKeeper(): Promise<Keeper> {
-    const { runtime, spaceMiB } = this.#options;
+    const { runtime, spaceMiB, clock } = this.#options;
     const range = this.#keepers % UID_RANGES;
     this.#keepers += 1;
     return Keeper.start({
@@ -85,6 +87,7 @@ export class FunctionContainer {
       program: programOf(runtime),
       env: runtime.env,
       spaceBytes: spaceMiB * MIB,
+      clock,
     });
   }
 

@@ -1,4 +1,5 @@
 import { type CellRequest, type CellResult, CellResultReader, encodeCellRequest } from "#core/cells.ts";
+import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { CellProgram, GuestLink, TaskSink } from "#core/guest.ts";
 import type { OutputStream } from "#core/sandbox.ts";
@@ -10,6 +11,11 @@ const PIECES_UNDER_WAY = 4;
 /** The agent keeps what is not acknowledged, up to four times as much. Less is acknowledged together with the next request. */
 const UNACKNOWLEDGED_BYTES = 64 * 1024;
 const SIGTERM = 15;
+/**
+ * What a keeper may take beyond the limit by the clock that it keeps itself: waits that are the node's own do not count there. One that
+ * is still silent then has been taken over, or hangs.
+ */
+const SILENCE_MS = 60_000;
 
 /** What a keeper makes its cells of. */
 export interface KeeperOptions {
@@ -24,6 +30,7 @@ export interface KeeperOptions {
   /** Of a program that is started before its call. */
   readonly env: Readonly<Record<string, string>>;
   readonly spaceBytes: number;
+  readonly clock: Clock;
 }
 
 /** How a keeper is after a call. `ended`: it serves no more, and nothing is left. `unclean`: something may be. */
@@ -33,6 +40,7 @@ export type KeeperState = "ready" | "ended" | "unclean";
 export class Keeper {
   readonly #link: GuestLink;
   readonly #number: number;
+  readonly #clock: Clock;
   readonly #reader = new CellResultReader();
   #result = Promise.withResolvers<CellResult>();
   #next = Promise.withResolvers<KeeperState>();
@@ -42,9 +50,10 @@ export class Keeper {
   #said = "";
   #over: { readonly state: KeeperState; readonly why: string } | undefined;
 
-  private constructor({ link, number }: KeeperOptions) {
+  private constructor({ link, number, clock }: KeeperOptions) {
     this.#link = link;
     this.#number = number;
+    this.#clock = clock;
     void link.closed.then(() => this.#end("unclean", "its container is gone"));
   }
 
@@ -82,6 +91,8 @@ export class Keeper {
     this.#result = Promise.withResolvers<CellResult>();
     this.#next = Promise.withResolvers<KeeperState>();
     if (this.#over !== undefined) this.#end(this.#over.state, this.#over.why);
+    const silentMs = request.limits.wallMs + SILENCE_MS;
+    using _limit = this.#clock.after(silentMs, () => this.#end("unclean", `no word for ${silentMs / 1000} s`));
     const stop = () => this.#link.signal(this.#number, SIGTERM, "leader");
     if (signal.aborted) stop();
     signal.addEventListener("abort", stop, { once: true });

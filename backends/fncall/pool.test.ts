@@ -200,3 +200,13 @@ test("a keeper that died while it waited costs its call a new try, not a wait", 
   await assert.rejects(pool.run(REQUEST, never), { kind: "SandboxLost" });
   await pool.close();
 });
+
+test("a keeper that says nothing at all is given up by the node, and its container with it", async () => {
+  const pool = keepers.pool(0);
+  const call = pool.run(REQUEST, never);
+  await keepers.say();
+  keepers.clock.advance(REQUEST.limits.wallMs + 60_000);
+  await assert.rejects(call, { kind: "SandboxLost" });
+  await until(() => keepers.destroyed.length === 1);
+  await pool.close();
+});

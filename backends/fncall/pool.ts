@@ -1,5 +1,4 @@
 import type { CellRequest, CellResult } from "#core/cells.ts";
-import type { Clock } from "#core/clock.ts";
 import { FunctionContainer, type FunctionContainerOptions } from "./container.ts";
 import type { Keeper, KeeperState } from "./keeper.ts";
 
@@ -16,7 +15,6 @@ export interface PoolLimits {
 /** What pools are made with. */
 export type PoolOptions = Omit<FunctionContainerOptions, "signal"> & {
   readonly limits: PoolLimits;
-  readonly clock: Clock;
   readonly log: (line: string) => void;
 };
 
