@@ -311,7 +311,7 @@ function refusals(given: Given): void {
   test("a pattern made to take for ever takes a moment", async () => {
     await using sandbox = await given.backend.create(given.node());
     await output(sandbox, `touch /${"a".repeat(250)}`);
-    const exclude = Array.from({ length: 200 }, () => `${"*a".repeat(100)}b`);
+    const exclude = Array.from({ length: 80 }, () => `${"*a".repeat(100)}b`);
     assert.equal((await sandbox.packDiff({ name: newName(), exclude })).entries, 1);
   });
 }
