@@ -51,6 +51,14 @@ describe("a run of tests", () => {
     assert.match(stdout, /\nboth runs together:\nℹ tests 3\nℹ suites 0\nℹ pass 1\nℹ fail 2\n/);
   });
 
+  test("runs the file that was run again, not the one that says what its tests are", async () => {
+    const suite = `export function suite() { ${FAILS} }`;
+    const { code, stdout } = await runIn({ shared: `import { suite } from "./suite.ts"; suite();` }, [], { suite });
+    assert.equal(code, 1);
+    assert.match(stdout, /\nagain, alone: shared\.test\.ts\n/);
+    assert.match(stdout, /\nboth runs together:\nℹ tests 1\nℹ suites 0\nℹ pass 0\nℹ fail 1\n/);
+  });
+
   test("fails at once when much has failed, or when it was asked for some files only", async () => {
     const four = { a: FAILS_ONCE, b: FAILS_ONCE, c: FAILS_ONCE, d: FAILS_ONCE };
     for (const [files, ...words] of [[four], [{ moody: FAILS_ONCE }, "moody"]] as const) {
@@ -77,11 +85,16 @@ const IMPORTS = `
   import { test } from "node:test";
 `;
 
-/** Runs test files of this text in a tree of their own. */
-async function runIn(files: Readonly<Record<string, string>>, words: readonly string[] = []) {
+/** Runs test files of this text, beside modules that they import, in a tree of their own. */
+async function runIn(
+  files: Readonly<Record<string, string>>,
+  words: readonly string[] = [],
+  modules: Readonly<Record<string, string>> = {},
+) {
   const tree = mkdtempSync(join(tmpdir(), "dsec-tests-"));
   try {
     for (const [name, text] of Object.entries(files)) writeFileSync(join(tree, `${name}.test.ts`), IMPORTS + text);
+    for (const [name, text] of Object.entries(modules)) writeFileSync(join(tree, `${name}.ts`), IMPORTS + text);
     const call = `runTests(${JSON.stringify(words)}, ${JSON.stringify(`${tree}/`)})`;
     const script = `import { runTests } from "${ROOT}bin/test.ts"; process.exitCode = await ${call};`;
     writeFileSync(join(tree, "main.ts"), script);

@@ -97,16 +97,24 @@ async function runFiles(
   let counts: Counts = NO_COUNTS;
   const byFile = new Map<string, Counts>();
   const failed = new Set<string>();
-  stream.on("test:fail", ({ file }) => failed.add(relative(root, file ?? "")));
-  stream.on("test:summary", (summary) => {
+  stream.on("test:fail", ({ file }) => {
+    // Of a test the file that defines it, which need not be one that was run; of a file that crashed itself.
+    const name = relative(root, file ?? "");
+    if (files.includes(name)) failed.add(name);
+  });
+  stream.on("test:summary", ({ file, counts: counted }) => {
     // Without a file it sums up all of them.
-    if (summary.file === undefined) counts = { ...NO_COUNTS, ...summary.counts };
-    else byFile.set(relative(root, summary.file), { ...NO_COUNTS, ...summary.counts });
+    if (file === undefined) counts = { ...NO_COUNTS, ...counted };
+    else byFile.set(relative(root, file), { ...NO_COUNTS, ...counted });
   });
   for await (const text of stream.compose(new spec())) process.stdout.write(text);
-  // What was cancelled has not passed.
-  const missing = counts.tests - counts.passed - counts.skipped;
-  return { counts, byFile, failed: missing > 0 && failed.size === 0 ? files : [...failed].sort() };
+  for (const [file, counted] of byFile) if (notPassed(counted) > 0) failed.add(file);
+  return { counts, byFile, failed: notPassed(counts) > 0 && failed.size === 0 ? files : [...failed].sort() };
+}
+
+/** What was cancelled has not passed. */
+function notPassed({ tests, passed, skipped }: Counts): number {
+  return tests - passed - skipped;
 }
 
 /** The word that a slow test is asked for by; `undefined` for others. */
