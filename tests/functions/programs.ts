@@ -14,6 +14,8 @@ type More = Partial<Omit<InvokeFunction, "runtime" | "code">>;
 /** Small, so that a run of all of them ends; every program is far on one side of each. */
 const LIMITS = { compileMs: 60_000, runMs: 1_000, memoryMiB: 64, outputBytes: 65_536, pids: 32 };
 const LARGE = 50 * 1024 * 1024;
+/** As much as a call may give back of one stream. */
+const LARGE_OUTPUT = 32 * 1024 * 1024;
 
 function program(
   runtime: string,
@@ -83,10 +85,10 @@ export const PYTHON: readonly Program[] = [
   }),
   python(
     "large output",
-    `import sys; sys.stdout.write('y' * ${LARGE})`,
+    `import sys; sys.stdout.write('y' * ${LARGE_OUTPUT})`,
     { status: "ok" },
     {
-      limits: { memoryMiB: 256, outputBytes: LARGE, runMs: 10_000 },
+      limits: { memoryMiB: 256, outputBytes: LARGE_OUTPUT, runMs: 10_000 },
     },
   ),
   python(
