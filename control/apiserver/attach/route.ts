@@ -1,32 +1,24 @@
 import { randomUUID } from "node:crypto";
 import type { Static } from "typebox";
-import { WebSocketServer } from "ws";
 import { AttachQuery, OPERATIONS } from "#api/index.ts";
 import { parseCommandId } from "#core/ids.ts";
 import type { Services } from "../handler.ts";
 import { queryReader } from "../query.ts";
 import { pathReader, type UpgradeCall, type UpgradeRoute } from "../upgrade.ts";
+import { asksForWebSocket, webSocketsOf } from "../websockets.ts";
 import { Attachment } from "./attachment.ts";
 import { MessageSocket } from "./socket.ts";
 
 /** The subprotocol of an attachment; a client that offers its token as one must offer this as well. */
 const PROTOCOL = "dsec.attach";
-/** A message of a client is a piece of input or a short request. */
-const MAX_MESSAGE_BYTES = 512 * 1024;
 
 /** The WebSocket of `attachCommand`: everything that is wrong with the request is told before it is accepted. */
 export function attachRoute({ access }: Services): UpgradeRoute {
   const read = pathReader(OPERATIONS.attachCommand.path);
   const readQuery = queryReader(AttachQuery);
-  const sockets = new WebSocketServer({
-    noServer: true,
-    maxPayload: MAX_MESSAGE_BYTES,
-    perMessageDeflate: false,
-    handleProtocols: (offered) => (offered.has(PROTOCOL) ? PROTOCOL : false),
-  });
+  const sockets = webSocketsOf(PROTOCOL);
   return {
-    claims: ({ method, url = "", headers }) =>
-      method === "GET" && headers.upgrade?.toLowerCase() === "websocket" && read(url) !== undefined,
+    claims: (request) => asksForWebSocket(request) && read(request.url ?? "") !== undefined,
     async take({ principal, request, socket, head, signal }: UpgradeCall) {
       const { url = "" } = request;
       const params = read(url) ?? {};

@@ -1,4 +1,4 @@
-import { type WebSocket, WebSocketServer } from "ws";
+import type { WebSocket } from "ws";
 import { OPERATIONS } from "#api/index.ts";
 import type { ComputerChannel } from "#core/computers.ts";
 import type { SandboxId } from "#core/ids.ts";
@@ -6,10 +6,10 @@ import type { Node } from "#core/node.ts";
 import type { PortPiece } from "#core/ports.ts";
 import type { Services } from "../handler.ts";
 import { pathReader, type UpgradeCall, type UpgradeRoute } from "../upgrade.ts";
+import { asksForWebSocket, webSocketsOf } from "../websockets.ts";
 
 /** What noVNC offers; a client that offers its token as a subprotocol must offer this as well. */
 const PROTOCOL = "binary";
-const MAX_MESSAGE_BYTES = 512 * 1024;
 /** Input that the computer has not taken yet: more is not what a person types or pastes. */
 const MOST_WAITING_BYTES = 4 * 1024 * 1024;
 /** Closing codes of RFC 6455. */
@@ -19,15 +19,9 @@ const [CLOSED, FAILED] = [1000, 1011];
 export function channelRoute({ access }: Services, name: "openDisplay" | "openConsole"): UpgradeRoute {
   const read = pathReader(OPERATIONS[name].path);
   const channel: ComputerChannel = name === "openDisplay" ? "display" : "console";
-  const sockets = new WebSocketServer({
-    noServer: true,
-    maxPayload: MAX_MESSAGE_BYTES,
-    perMessageDeflate: false,
-    handleProtocols: (offered) => (offered.has(PROTOCOL) ? PROTOCOL : false),
-  });
+  const sockets = webSocketsOf(PROTOCOL);
   return {
-    claims: ({ method, url = "", headers }) =>
-      method === "GET" && headers.upgrade?.toLowerCase() === "websocket" && read(url) !== undefined,
+    claims: (request) => asksForWebSocket(request) && read(request.url ?? "") !== undefined,
     async take({ principal, request, socket, head, signal }: UpgradeCall) {
       const { id, node } = await access.reach(principal, read(request.url ?? "")?.id ?? "", signal);
       const opened = await openChannel(node, { id, channel }, signal);
