@@ -194,7 +194,8 @@ class BtrfsUppers implements Volume {
       // What the overlay of the other keeps for itself, with its mark that a crash makes it worthless: the copy's makes its own.
       rmSync(workDir, { recursive: true });
       mkdirSync(workDir, { mode: 0o755 });
-      limit(copy, limitBytes);
+      // Full quotas count what it shares, which may be more than its limit already.
+      limit(copy, limitBytes, "own");
       renameSync(copy, join(this.#path, id));
     } catch (error) {
       await this.#drop(copy);
@@ -256,8 +257,8 @@ function noUpper(id: string, cause: unknown): SandboxError {
   return new SandboxError("NotFound", `${id} has no upper`, { cause });
 }
 
-function limit(root: string, limitBytes: number | undefined): void {
-  if (limitBytes !== undefined) withDirectory(root, (fd) => limitSubvolume(fd, limitBytes));
+function limit(root: string, limitBytes: number | undefined, counted: "all" | "own" = "all"): void {
+  if (limitBytes !== undefined) withDirectory(root, (fd) => limitSubvolume(fd, limitBytes, counted));
 }
 
 function creationError(id: string, error: unknown): SandboxError {

@@ -17,7 +17,7 @@ const QGROUP_LIMIT = ioctlRequest("read", BTRFS, 43, 48);
 const SNAPSHOT_READ_ONLY = 2n;
 const QUOTA_ENABLE = 1n;
 const QUOTA_ENABLE_SIMPLE = 4n;
-const LIMIT_MAX_REFERENCED = 1n;
+const [LIMIT_MAX_REFERENCED, LIMIT_MAX_EXCLUSIVE] = [1n, 2n];
 const ROOT_TREE = 1n;
 const TOP_TREE = 5n;
 const ROOT_REF_KEY = 156;
@@ -114,12 +114,15 @@ export function enableQuotas(fd: number): QuotaMode {
   throw new Error("unreachable: the last mode returns or throws");
 }
 
-/** Bounds the bytes, metadata included, of the subvolume that holds an open directory. */
-export function limitSubvolume(fd: number, limitBytes: number): void {
-  // qgroupid 0 is the group of the subvolume itself.
+/**
+ * Bounds the bytes, metadata included, of the subvolume that holds an open directory: `all` that it holds, or its `own`, without those that it shares. Simple
+ * quotas count no others.
+ */
+export function limitSubvolume(fd: number, limitBytes: number, counted: "all" | "own"): void {
+  // struct btrfs_ioctl_qgroup_limit_args: group, flags, most referenced, most exclusive, …. Group 0 is that of the subvolume itself.
   const args = Buffer.alloc(48);
-  args.writeBigUInt64LE(LIMIT_MAX_REFERENCED, 8);
-  args.writeBigUInt64LE(BigInt(limitBytes), 16);
+  args.writeBigUInt64LE(counted === "all" ? LIMIT_MAX_REFERENCED : LIMIT_MAX_EXCLUSIVE, 8);
+  args.writeBigUInt64LE(BigInt(limitBytes), counted === "all" ? 16 : 24);
   ioctl(fd, QGROUP_LIMIT, args);
 }
 

@@ -39,7 +39,10 @@ export interface Volume extends AsyncDisposable {
   /** Holds files with which files of uppers may share their data, made by the first who needs it; undefined where they cannot. */
   readonly sharedDir: string | undefined;
   list(): ReadonlySet<string>;
-  /** Bytes that an upper holds, file system structures included; `undefined` when nobody counts them. */
+  /**
+   * Bytes that an upper holds, file system structures included; `undefined` when nobody counts them. What it shares counts as well on kernels without simple
+   * quotas (before 6.7).
+   */
   usage(id: string): number | undefined;
 }
 
