@@ -36,8 +36,8 @@ export class ContainerPacking implements Packing {
     const { volume, store } = this.#parts;
     checkPatterns(options.exclude);
     const still = options.consistent ? this.#stillness(spec.id, signal) : undefined;
-    const packed = await withReading(volume.readUpper(spec.id, still), ({ dir }) =>
-      packUpper({ store, dir, options, signal }),
+    const packed = await withReading(volume.readUpper(spec.id, still), ({ dir, source }) =>
+      packUpper({ store, tree: { dir, source }, options, signal }),
     );
     return diffOf(spec, packed, still?.frozenMs ?? 0, store);
   }

@@ -45,6 +45,12 @@ export async function openBtrfsUppers(path: string): Promise<Volume> {
   return volume;
 }
 
+/** A copy, and a time before it was begun. */
+interface TakenCopy {
+  readonly copy: string;
+  readonly atMs: number;
+}
+
 class BtrfsUppers implements Volume {
   readonly kind = "btrfs";
   readonly supportsLimits = true;
@@ -99,9 +105,13 @@ class BtrfsUppers implements Volume {
   async readUpper(id: string, still?: Still): Promise<UpperReading> {
     const root = join(this.#path, id);
     checkCopyable(id, root);
-    const copy = (taken?: () => void) => this.#copy(id, root, { readOnly: true, taken });
+    let atMs = 0;
+    const copy = (taken?: () => void) => {
+      atMs = Date.now();
+      return this.#copy(id, root, { readOnly: true, taken });
+    };
     const first = await copy();
-    if (still === undefined) return this.#reading(first);
+    if (still === undefined) return this.#reading(root, { copy: first, atMs });
     // The first has brought to the disk what nobody has to be held still for; the second is the moment's.
     let second: string;
     try {
@@ -110,18 +120,19 @@ class BtrfsUppers implements Volume {
       await this.#drop(first);
       throw error;
     }
-    return this.#reading(second, this.#drop(first));
+    return this.#reading(root, { copy: second, atMs }, this.#drop(first));
   }
 
   /** `before`: what else must be over when it is let go. */
-  #reading(copy: string, before: Promise<void> = Promise.resolve()): UpperReading {
+  #reading(root: string, { copy, atMs }: TakenCopy, before: Promise<void> = Promise.resolve()): UpperReading {
     before.catch(() => undefined);
     const copyTo = (to: string, limitBytes: number | undefined) => this.#copyTo(copy, to, limitBytes);
     const letGo = async () => {
       await this.#drop(copy);
       await before;
     };
-    return { dir: partsOf(copy).upperDir, copyTo, [Symbol.asyncDispose]: letGo };
+    const source = { dir: partsOf(root).upperDir, atMs };
+    return { dir: partsOf(copy).upperDir, source, copyTo, [Symbol.asyncDispose]: letGo };
   }
 
   openUpper(id: string): Upper {

@@ -78,7 +78,7 @@ class DirectoryUppers implements Volume {
       });
     };
     await still?.hold();
-    return { dir, copyTo, [Symbol.asyncDispose]: async () => still?.letGo() };
+    return { dir, source: undefined, copyTo, [Symbol.asyncDispose]: async () => still?.letGo() };
   }
 
   openUpper(id: string): Upper {

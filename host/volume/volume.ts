@@ -64,6 +64,8 @@ export interface Still {
 export interface UpperReading extends AsyncDisposable {
   /** Their root directory. */
   readonly dir: string;
+  /** Of a copy: what it was made of, where files have the same numbers, and a time before that. Writers were held already, if they were. */
+  readonly source: { readonly dir: string; readonly atMs: number } | undefined;
   /**
    * Makes an upper of them, which shares their data, with a limit for what is written into it from now on. Rejects as `createUpper`
    * throws, and with `FailedPrecondition` where the volume has no copies. There is a whole one, or none.

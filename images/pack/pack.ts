@@ -12,7 +12,7 @@ import type { LayerStore } from "../store.ts";
 import { isKeptXattr } from "../xattr-policy.ts";
 import { type Names, pathMatcher } from "./patterns.ts";
 import { NEVER_SCRUBBED, SCRUB_PATTERNS } from "./scrub.ts";
-import { type Found, type Taken, type Visitor, walk } from "./walk.ts";
+import { type Found, type Taken, type Visitor, type Walked, walk } from "./walk.ts";
 
 const readLater = promisify(read);
 
@@ -26,8 +26,8 @@ const MOUNTED_FILES: ReadonlySet<ByteString> = new Set(["hostname", "hosts", "re
 /** An upper to pack, and where to. */
 export interface PackSource {
   readonly store: LayerStore;
-  /** The root of the upper. What is below it is hostile. */
-  readonly dir: string;
+  /** The upper, or a copy of it. What is in it is hostile. */
+  readonly tree: Walked;
   readonly options: Pick<PackOptions, "exclude" | "keep">;
   readonly limits?: ImportLimits;
   readonly signal: AbortSignal;
@@ -52,13 +52,13 @@ export function checkPatterns(exclude: readonly string[]): void {
  * shrinks while it is read ends in zeros, one that grows ends where it did.
  */
 export async function packUpper(source: PackSource): Promise<PackedUpper> {
-  const { store, dir, signal } = source;
+  const { store, tree, signal } = source;
   const options = { store, limits: source.limits ?? DEFAULT_LIMITS, whiteouts: "none", devices: "refuse" } as const;
   let packer: Packer | undefined;
   const { digest, dataBytes } = await buildLayer(options, async (feed) => {
     const packing = new Packer(feed, source.options);
     packer = packing;
-    await walk<Inode>(dir, packing, signal);
+    await walk<Inode>(tree, packing, signal);
   });
   if (packer === undefined) throw new Error("a layer was built of nothing");
   return { digest, dataBytes, entries: packer.entries, skipped: packer.skipped };
@@ -93,7 +93,7 @@ class Packer implements Visitor<Inode> {
     return true;
   }
 
-  async visit({ names, stats, entry: described, fd, above }: Taken<Inode>): Promise<Inode> {
+  async visit({ names, stats, entry: described, fd, data, above }: Taken<Inode>): Promise<Inode> {
     const { builder } = this.#feed;
     const entry = withKeptXattrs(described);
     if (above === undefined) return builder.tree.place(entry);
@@ -104,7 +104,8 @@ class Packer implements Visitor<Inode> {
       return earlier;
     }
     const inode = builder.entryIn(above, name, entry);
-    if (fd !== undefined) await this.#content(fd, stats);
+    if (data !== undefined) await this.#whole(data);
+    else if (fd !== undefined) await this.#content(fd, stats);
     if (!stats.isDirectory() && stats.nlink > 1n) this.#linked.set(stats.ino, { inode, left: stats.nlink - 1n });
     return inode;
   }
@@ -124,6 +125,11 @@ class Packer implements Visitor<Inode> {
     linked.left -= 1n;
     if (linked.left === 0n) this.#linked.delete(ino);
     return linked.inode;
+  }
+
+  async #whole(data: Uint8Array): Promise<void> {
+    this.#feed.builder.data(data);
+    await this.#feed.drain();
   }
 
   async #content(fd: number, stats: BigIntStats): Promise<void> {

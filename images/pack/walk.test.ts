@@ -57,7 +57,7 @@ test("everything is visited once, after its directory, with its own data", async
   const expected = fill(root.path);
   const before = openFiles();
   const notes = new Notes();
-  await walk(root.path, notes, never);
+  await walk({ dir: root.path }, notes, never);
   assert.deepEqual(notes.seen.sort(), expected);
   assert.equal(openFiles(), before);
 });
@@ -66,7 +66,7 @@ test("what is not taken is not visited, nor what is below it", async () => {
   using root = temporaryDirectory();
   const expected = fill(root.path).filter((path) => !path.startsWith("a/b") && path !== "out");
   const notes = new Notes(["a/b", "out"]);
-  await walk(root.path, notes, never);
+  await walk({ dir: root.path }, notes, never);
   assert.deepEqual(notes.seen.sort(), expected);
 });
 
@@ -79,8 +79,8 @@ test("a walk that ends early closes what it opened ahead", async () => {
     if (names.length > 0) throw new Error("enough");
     return "";
   };
-  await assert.rejects(walk(root.path, failing, never), /enough/);
-  await assert.rejects(walk(root.path, new Notes(), AbortSignal.abort(new Error("left"))), /left/);
+  await assert.rejects(walk({ dir: root.path }, failing, never), /enough/);
+  await assert.rejects(walk({ dir: root.path }, new Notes(), AbortSignal.abort(new Error("left"))), /left/);
   assert.equal(openFiles(), before);
 });
 
@@ -100,6 +100,6 @@ test("names that are not taken let others have their turns, too: a sandbox can m
     },
     visit: async () => undefined,
   };
-  await assert.rejects(walk(root.path, visitor, stop.signal), /somebody had a turn/);
+  await assert.rejects(walk({ dir: root.path }, visitor, stop.signal), /somebody had a turn/);
   assert.equal(asked, 1);
 });

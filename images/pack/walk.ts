@@ -15,6 +15,7 @@ import { type ByteString, badInput, byteString, shown, type TreeEntry } from "#c
 import { readSoon } from "#host/sys/advice.ts";
 import { readXattrs } from "#host/sys/xattrs.ts";
 import { CHUNK_BYTES } from "../erofs/format.ts";
+import { Original, type Source } from "./original.ts";
 import type { Names } from "./patterns.ts";
 
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
@@ -40,10 +41,19 @@ export interface Found {
 /** One that is visited. */
 export interface Taken<T> extends Found {
   readonly entry: TreeEntry;
-  /** A file, open for reading until the visit ends. */
+  /** A file, open for reading until the visit ends; undefined when its data was read already. */
   readonly fd: number | undefined;
+  /** All data of a file, if it was read. */
+  readonly data: Uint8Array | undefined;
   /** What was made of the directory that holds it. The root has none. */
   readonly above: T | undefined;
+}
+
+/** A tree to walk. */
+export interface Walked {
+  readonly dir: string;
+  /** What it is a copy of, if it is one: numbers of files are the same in both. */
+  readonly source?: Source | undefined;
 }
 
 /** What is done with a tree. */
@@ -60,8 +70,9 @@ export interface Visitor<T> {
  * descriptors and the names of the directories on the way, at any depth. Rejects with `FailedPrecondition` when directories are
  * moved meanwhile, and `InvalidArgument` when a file is replaced.
  */
-export async function walk<T>(root: string, visitor: Visitor<T>, signal: AbortSignal): Promise<void> {
+export async function walk<T>(tree: Walked, visitor: Visitor<T>, signal: AbortSignal): Promise<void> {
   signal.throwIfAborted();
+  using original = tree.source === undefined ? undefined : new Original(tree.source);
   const turns = new Turns(signal);
   const waiting: Waiting<T>[] = [];
   let bytes = 0;
@@ -74,7 +85,7 @@ export async function walk<T>(root: string, visitor: Visitor<T>, signal: AbortSi
     await turns.pause();
   };
   try {
-    for (const found of find<T>(root, (one) => visitor.takes(one))) {
+    for (const found of find<T>({ dir: tree.dir, original, takes: (one) => visitor.takes(one) })) {
       if (found !== undefined) waiting.push(found);
       bytes += found?.bytesAhead ?? 0;
       while (waiting.length > AHEAD.names || bytes > AHEAD.bytes) await visitFirst();
@@ -86,26 +97,34 @@ export async function walk<T>(root: string, visitor: Visitor<T>, signal: AbortSi
   }
 }
 
+/** Where something is found, and its data if that was read. */
+interface At {
+  readonly at: Buffer;
+  readonly data?: Uint8Array | undefined;
+}
+
 /** A name that is taken, and waits for its visit. */
 class Waiting<T> implements Disposable {
   readonly place: Place<T> = {};
   readonly bytesAhead: number;
   readonly #found: Found;
   readonly #fd: number | undefined;
+  readonly #data: Uint8Array | undefined;
   readonly #entry: TreeEntry;
   readonly #parent: Place<T> | undefined;
 
-  /** Opens a file, and lets its data come. */
-  constructor({ names, stats, at }: Found & { readonly at: Buffer }, parent: Place<T> | undefined) {
+  /** Opens a file, and lets its data come, if that is not here. */
+  constructor({ names, stats, at, data }: Found & At, parent: Place<T> | undefined) {
     this.#parent = parent;
-    this.#fd = stats.isFile() ? openFile(at) : undefined;
+    this.#data = data;
+    this.#fd = stats.isFile() && data === undefined ? openFile(at) : undefined;
     try {
       const now = this.#fd === undefined ? stats : fstatSync(this.#fd, { bigint: true });
       if (stats.isFile() && !now.isFile())
         throw badInput(`${shown(names.join("/"))} changed while it was packed`, "try again");
       this.#found = { names, stats: now };
       this.#entry = describe(this.#found, at);
-      this.bytesAhead = this.#fd === undefined || now.blocks === 0n ? 0 : Math.min(Number(now.size), CHUNK_BYTES);
+      this.bytesAhead = now.blocks === 0n || !now.isFile() ? 0 : Math.min(Number(now.size), CHUNK_BYTES);
       if (this.#fd !== undefined && this.bytesAhead > 0) readSoon(this.#fd, this.bytesAhead);
     } catch (error) {
       this[Symbol.dispose]();
@@ -114,7 +133,7 @@ class Waiting<T> implements Disposable {
   }
 
   get taken(): Taken<T> {
-    return { ...this.#found, entry: this.#entry, fd: this.#fd, above: this.#parent?.made };
+    return { ...this.#found, entry: this.#entry, fd: this.#fd, data: this.#data, above: this.#parent?.made };
   }
 
   [Symbol.dispose](): void {
@@ -122,28 +141,40 @@ class Waiting<T> implements Disposable {
   }
 }
 
+/** What is walked, and which of it is taken. */
+interface Finding {
+  readonly dir: string;
+  /** Goes along. */
+  readonly original: Original | undefined;
+  takes(found: Found): boolean;
+}
+
 /** All that is taken, in the order in which it is visited; undefined for what is not, which takes its time as well. */
-function* find<T>(root: string, takes: (found: Found) => boolean): Generator<Waiting<T> | undefined, void, undefined> {
-  let fd = openDirectory(Buffer.from(root));
+function* find<T>(finding: Finding): Generator<Waiting<T> | undefined, void, undefined> {
+  const { dir, original } = finding;
+  let fd = openDirectory(Buffer.from(dir));
   const way: Level<T>[] = [];
   const names: ByteString[] = [];
   try {
     const found = { names: [], stats: fstatSync(fd, { bigint: true }), at: Buffer.from(`/proc/self/fd/${fd}/.`) };
     const top = new Waiting<T>(found, undefined);
     yield top;
-    way.push(yield* readLevel({ fd, names, place: top.place }, takes));
+    way.push(yield* readLevel({ fd, names, place: top.place }, finding));
     for (let level = way.at(-1); level !== undefined; level = way.at(-1)) {
       const next = level.directories.pop();
       if (next !== undefined) {
         fd = replace(fd, openDirectory(childOf(fd, next.name)));
+        original?.descend(next.name);
         names.push(byteString(next.name));
-        way.push(yield* readLevel({ fd, names, place: next.place }, takes));
+        way.push(yield* readLevel({ fd, names, place: next.place }, finding));
         continue;
       }
       way.pop();
       names.pop();
       const above = way.at(-1);
-      if (above !== undefined) fd = replace(fd, openAbove(fd, above));
+      if (above === undefined) break;
+      fd = replace(fd, openAbove(fd, above));
+      original?.ascend(above.ino);
     }
   } finally {
     closeSync(fd);
@@ -167,7 +198,7 @@ interface Directory<T> {
 /** What is in one directory. */
 function* readLevel<T>(
   { fd, names, place }: Directory<T>,
-  takes: (found: Found) => boolean,
+  { original, takes }: Finding,
 ): Generator<Waiting<T> | undefined, Level<T>> {
   const { dev, ino } = fstatSync(fd, { bigint: true });
   const directories: Level<T>["directories"] = [];
@@ -178,7 +209,8 @@ function* readLevel<T>(
       yield undefined;
       continue;
     }
-    const waiting = new Waiting<T>({ ...found, at }, place);
+    const data = found.stats.isFile() ? original?.read(name, found.stats) : undefined;
+    const waiting = new Waiting<T>({ ...found, at, data }, place);
     if (found.stats.isDirectory()) directories.push({ name, place: waiting.place });
     yield waiting;
   }

@@ -196,6 +196,28 @@ function instants(given: Given): void {
     assert.ok(one - two === 0 || one - two === 1, `${one} and ${two}`);
   });
 
+  test("what is written through mappings, which no time tells of, is of one instant as well", async () => {
+    await using sandbox = await given.backend.create(given.node());
+    await installProgram(sandbox, PROGRAM, "/packed");
+    await sandbox.start("mkdir /mapped; exec /packed mapped /mapped");
+    await output(sandbox, "until [ -e /mapped/counted ]; do sleep 0.01; done");
+    for (let round = 0; round < 3; round += 1) {
+      await using copy = await restored(given, await sandbox.packDiff({ name: newName() }));
+      const words = await output(
+        copy,
+        "cd /mapped && for f in ??; do od -An -v -tu8 -w4096 $f; done | while read n _; do echo $n; done",
+      );
+      const numbers = words.split("\n").map(Number);
+      assert.equal(numbers.length, 100);
+      const [first = 0, last = 0] = [numbers[0], numbers.at(-1)];
+      assert.ok(first >= 100_000 && first - last <= 1, `${first} to ${last}`);
+      assert.deepEqual(
+        numbers,
+        numbers.toSorted((a, b) => b - a),
+      );
+    }
+  });
+
   test("a sandbox whose agent is lost keeps its files: they can be packed", async () => {
     await using sandbox = await given.backend.create(given.node());
     await output(sandbox, "echo precious >/file");

@@ -1,4 +1,4 @@
-/* What a shell cannot make, or not fast enough: `packed deep|many|socket|flags|capability PATH`, and `packed privilege`. */
+/* What a shell cannot make, or not fast enough: `packed deep|many|socket|flags|mapped|capability PATH`, and `packed privilege`. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -8,13 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
-enum { LEVELS = 100, NAME_BYTES = 255, FILES = 100000, FILES_A_DIRECTORY = 1000 };
+enum { LEVELS = 100, NAME_BYTES = 255, FILES = 100000, FILES_A_DIRECTORY = 1000, MAPPED = 50, PAGE = 4096 };
 
 static void must(int result, const char *what)
 {
@@ -102,6 +103,31 @@ static void set_flags(void)
 	must(ioctl(directory, FS_IOC_SETFLAGS, &flags), "flags of a directory");
 }
 
+/*
+ * Counts in the two pages of each file in turn, through mappings: at every instant, numbers only fall from one to the next, and the
+ * first is one above the last at most. Nobody is told of such a change; says so once that has gone on for a while.
+ */
+static void count_mapped(void)
+{
+	char *files[MAPPED], name[32];
+
+	for (int at = 0; at < MAPPED; at++) {
+		snprintf(name, sizeof name, "%02d", at);
+		int fd = open(name, O_RDWR | O_CREAT | O_EXCL, 0644);
+		must(fd, name);
+		must(ftruncate(fd, 2 * PAGE), "ftruncate");
+		files[at] = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		must(files[at] == MAP_FAILED ? -1 : 0, "mmap");
+		must(close(fd), "close");
+	}
+	for (uint64_t number = 1;; number++) {
+		for (int word = 0; word < 2 * MAPPED; word++)
+			*(volatile uint64_t *)(files[word / 2] + word % 2 * PAGE) = number;
+		if (number == 100000)
+			make_file("counted", "");
+	}
+}
+
 static void give_capability(const char *path)
 {
 	struct vfs_cap_data data = { .magic_etc = VFS_CAP_REVISION_2 | VFS_CAP_FLAGS_EFFECTIVE };
@@ -136,6 +162,8 @@ int main(int count, char **words)
 		make_socket();
 	else if (strcmp(what, "flags") == 0)
 		set_flags();
+	else if (strcmp(what, "mapped") == 0)
+		count_mapped();
 	else if (strcmp(what, "capability") == 0)
 		give_capability(words[2]);
 	else
