@@ -4,6 +4,7 @@ import type { Backend, Handle, Inventory, Place } from "#core/backend.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { EdgeId, SandboxId } from "#core/ids.ts";
+import { Once } from "#core/once.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
 import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
@@ -82,11 +83,12 @@ class MicrovmBackend implements Backend {
   readonly #options: MicrovmOptions;
   readonly #guests = new Map<SandboxId, Guest>();
   readonly pausing: MachinePauses;
-  #groundOpened: Promise<Ground> | undefined;
+  readonly #groundOnce: Once<Ground>;
   #factoryOpened: Promise<Factory> | undefined;
 
   constructor(options: MicrovmOptions) {
     this.#options = options;
+    this.#groundOnce = new Once(() => openGround(options));
     this.pausing = new MachinePauses({
       ground: () => this.#ground(),
       machine: (spec, place) => this.#planned(spec, place),
@@ -191,22 +193,16 @@ class MicrovmBackend implements Backend {
   async [Symbol.asyncDispose](): Promise<void> {
     for (const guest of this.#guests.values()) guest.leave();
     this.#guests.clear();
-    const ground = this.#groundOpened;
-    this.#groundOpened = undefined;
-    await (await ground?.catch(() => undefined))?.[Symbol.asyncDispose]();
+    await (await this.#groundOnce.release())?.[Symbol.asyncDispose]();
   }
 
   /** False: no machine was ever made here. */
   #hasTraces(): boolean {
-    return this.#groundOpened !== undefined || existsSync(machinesDir(this.#options));
+    return this.#groundOnce.isAsked || existsSync(machinesDir(this.#options));
   }
 
   #ground(): Promise<Ground> {
-    this.#groundOpened ??= openGround(this.#options).catch((error: unknown) => {
-      this.#groundOpened = undefined;
-      throw error;
-    });
-    return this.#groundOpened;
+    return this.#groundOnce.get();
   }
 
   /** Made once however many wait for it; made anew after it failed. */

@@ -5,6 +5,7 @@ import type { Computers } from "#core/computers.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { EdgeId, SandboxId } from "#core/ids.ts";
+import { Once } from "#core/once.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
 import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
@@ -64,10 +65,11 @@ class VmBackend implements Backend {
   readonly #options: VmOptions;
   readonly #live = new Map<SandboxId, LiveComputer>();
   readonly #reaching = new Map<SandboxId, Promise<LiveComputer>>();
-  #groundOpened: Promise<Ground> | undefined;
+  readonly #groundOnce: Once<Ground>;
 
   constructor(options: VmOptions) {
     this.#options = options;
+    this.#groundOnce = new Once(() => openGround(options));
     this.computers = computersOver((id) => this.#find(id));
   }
 
@@ -151,22 +153,16 @@ class VmBackend implements Backend {
   async [Symbol.asyncDispose](): Promise<void> {
     for (const live of this.#live.values()) live.leave();
     this.#live.clear();
-    const ground = this.#groundOpened;
-    this.#groundOpened = undefined;
-    await (await ground?.catch(() => undefined))?.[Symbol.asyncDispose]();
+    await (await this.#groundOnce.release())?.[Symbol.asyncDispose]();
   }
 
   /** False: none was ever made here. */
   #hasTraces(): boolean {
-    return this.#groundOpened !== undefined || existsSync(computersDir(this.#options));
+    return this.#groundOnce.isAsked || existsSync(computersDir(this.#options));
   }
 
   #ground(): Promise<Ground> {
-    this.#groundOpened ??= openGround(this.#options).catch((error: unknown) => {
-      this.#groundOpened = undefined;
-      throw error;
-    });
-    return this.#groundOpened;
+    return this.#groundOnce.get();
   }
 
   /** What to do about a sandbox of this id that is there: a live one is the answer, a half-made one is made anew. */
