@@ -3,6 +3,8 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import {
   closeSync,
+  fstatSync,
+  ftruncateSync,
   mkdirSync,
   mkdtempSync,
   openSync,
@@ -10,11 +12,13 @@ import {
   rmSync,
   truncateSync,
   writeFileSync,
+  writeSync,
 } from "node:fs";
 import { tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { hasCode } from "#core/errors.ts";
+import { openBoundedMemory } from "#host/sys/bounded-memory.ts";
 import { networkOf, processIo } from "#host/sys/counters.ts";
 import { tryFlock } from "#host/sys/flock.ts";
 import { ioctlRequest } from "#host/sys/ioctl.ts";
@@ -187,4 +191,18 @@ describe("counters of processes", () => {
       "sentPackets",
     ]);
   });
+});
+
+test("memory of a bounded size takes what fits and refuses the rest, also to root", () => {
+  const fd = openBoundedMemory("dsec-test", 8192);
+  try {
+    assert.equal(writeSync(fd, Buffer.alloc(8000, 1)), 8000);
+    const more = () => writeSync(fd, Buffer.alloc(8000, 2));
+    assert.equal(more(), 192);
+    for (const round of [1, 2]) assert.throws(more, { code: "EPERM" }, `try ${round}`);
+    assert.throws(() => ftruncateSync(fd, 1 << 20), { code: "EPERM" });
+    assert.equal(fstatSync(fd).size, 8192);
+  } finally {
+    closeSync(fd);
+  }
 });

@@ -29,11 +29,11 @@ export function openComputers(): ComputerMaker {
       signal.throwIfAborted();
       const sockets = [MONITOR_SOCKET, ...Object.values(COMPUTER_SOCKETS), ...Object.values(MACHINE_PORTS)];
       for (const name of sockets) rmSync(join(place.dir, name), { force: true });
-      const process = spawnComputer(program, spec, place);
+      using spawned = spawnComputer(program, spec, place);
       try {
-        return new QemuComputer(await reachMonitor(place.dir, process, signal), place.dir, process);
+        return new QemuComputer(await reachMonitor(place.dir, spawned, signal), place.dir, spawned.process);
       } catch (error) {
-        await endProcess(process);
+        await endProcess(spawned.process);
         throw error;
       }
     },

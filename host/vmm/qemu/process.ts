@@ -1,4 +1,3 @@
-import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { hasCode, SandboxError } from "#core/errors.ts";
@@ -7,7 +6,7 @@ import { signalProcess } from "#host/sys/pidfd.ts";
 import { processStartTicks } from "#host/sys/process.ts";
 import type { MachineProcess } from "../vmm.ts";
 import { connectQmp, type Qmp } from "./qmp.ts";
-import { MONITOR_SOCKET, QEMU_LOG } from "./spawn.ts";
+import { MONITOR_SOCKET, type SpawnedMonitor } from "./spawn.ts";
 
 const PROGRAM = "qemu-system-x86_64";
 const SIGKILL = 9;
@@ -26,7 +25,11 @@ export function findQemu(): string {
 }
 
 /** Waits until QEMU takes orders. What it says instead is the reason for its end. */
-export async function reachMonitor(dir: string, process: MachineProcess, signal: AbortSignal): Promise<Qmp> {
+export async function reachMonitor(
+  dir: string,
+  { process, said }: Pick<SpawnedMonitor, "process" | "said">,
+  signal: AbortSignal,
+): Promise<Qmp> {
   for (const giveUpAtMs = performance.now() + START_LIMIT_MS; ; ) {
     signal.throwIfAborted();
     try {
@@ -35,7 +38,7 @@ export async function reachMonitor(dir: string, process: MachineProcess, signal:
       // One that ends while it is being reached says why in its log.
       if (!hasCode(error, "ENOENT", "ECONNREFUSED", "ECONNRESET", "EPIPE") && !isLost(error)) throw error;
     }
-    if (!isAlive(process)) throw notStarted(readFileSync(join(dir, QEMU_LOG), "utf8").slice(-1_000));
+    if (!isAlive(process)) throw notStarted(said().slice(-1_000));
     if (performance.now() > giveUpAtMs) throw new SandboxError("Unavailable", "QEMU does not take orders");
     await delay(PAUSE_MS);
   }

@@ -44,11 +44,11 @@ class Qemu implements Vmm {
     signal.throwIfAborted();
     for (const name of [MONITOR_SOCKET, ...Object.values(MACHINE_PORTS)])
       rmSync(join(place.dir, name), { force: true });
-    const process = spawnMachine(this.#program, spec, place);
+    using spawned = spawnMachine(this.#program, spec, place);
     try {
-      return new QemuMachine(await reachMonitor(place.dir, process, signal), place.dir, process);
+      return new QemuMachine(await reachMonitor(place.dir, spawned, signal), place.dir, spawned.process);
     } catch (error) {
-      await endProcess(process);
+      await endProcess(spawned.process);
       throw error;
     }
   }

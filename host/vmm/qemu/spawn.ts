@@ -1,7 +1,8 @@
 import { spawn } from "node:child_process";
-import { chownSync, closeSync, mkdirSync, openSync } from "node:fs";
+import { chownSync, closeSync, mkdirSync, openSync, readSync } from "node:fs";
 import { join } from "node:path";
 import { SandboxError } from "#core/errors.ts";
+import { openBoundedMemory } from "#host/sys/bounded-memory.ts";
 import { processStartTicks } from "#host/sys/process.ts";
 import { COMPUTER_SOCKETS, type ComputerSpec } from "../computer.ts";
 import { DEVICES_FILE, MACHINE_PORTS, type MachinePlace, type MachineProcess, type MachineSpec } from "../vmm.ts";
@@ -10,8 +11,6 @@ import { qemuWords } from "./words.ts";
 
 /** Where QEMU takes orders, in the machine's directory. */
 export const MONITOR_SOCKET = "monitor.sock";
-/** What QEMU itself has to say, in the machine's directory. */
-export const QEMU_LOG = "qemu.log";
 /** Where it puts pictures of a computer's screen: the one file of its root directory, which is `EMPTY_DIR` of the machine's. */
 export const SCREEN_FILE = "screen.png";
 export const EMPTY_DIR = "empty";
@@ -26,9 +25,18 @@ const WITHOUT_RIGHTS = [
 ];
 /** Of those that the process is given: what it writes to, then what it reads. */
 const FIRST_FD = 3;
+/** What QEMU itself may say in its life; a guest can make it say things for ever. */
+const SAID_BYTES = 64 * 1024;
+
+/** QEMU, from its start until it is reached. Disposing lets go of what it says, which goes on being bounded. */
+export interface SpawnedMonitor extends Disposable {
+  readonly process: MachineProcess;
+  /** What it has said so far. */
+  readonly said: () => string;
+}
 
 /** Starts QEMU for a machine at a place, confined; it outlives this process. Resolves before it listens. */
-export function spawnMachine(program: string, spec: MachineSpec, place: MachinePlace): MachineProcess {
+export function spawnMachine(program: string, spec: MachineSpec, place: MachinePlace): SpawnedMonitor {
   const { dir } = place;
   using files = new DisposableStack();
   // Appending: each state that is written begins where the file ends, which is cut off before.
@@ -47,7 +55,7 @@ export function spawnMachine(program: string, spec: MachineSpec, place: MachineP
 }
 
 /** Starts QEMU for a computer, as `spawnMachine` does. */
-export function spawnComputer(program: string, spec: ComputerSpec, place: MachinePlace): MachineProcess {
+export function spawnComputer(program: string, spec: ComputerSpec, place: MachinePlace): SpawnedMonitor {
   const { dir, uid } = place;
   const rootDir = makeEmptyDir(place);
   const screen = join(rootDir, SCREEN_FILE);
@@ -78,9 +86,10 @@ function openFor(files: DisposableStack, path: string, flags: string): number {
 }
 
 /** The descriptors become those from `FIRST_FD` on. */
-function spawnConfined(words: readonly string[], place: MachinePlace, fds: readonly number[]): MachineProcess {
+function spawnConfined(words: readonly string[], place: MachinePlace, fds: readonly number[]): SpawnedMonitor {
   using files = new DisposableStack();
-  const log = openFor(files, join(place.dir, QEMU_LOG), "a");
+  const log = openBoundedMemory("dsec-qemu-log", SAID_BYTES);
+  files.defer(() => closeSync(log));
   const line = ["-c", JOIN, "sh", ...place.cgroups, "--", ...APART, ...WITHOUT_RIGHTS, ...words];
   const child = spawn("/bin/sh", line, {
     stdio: ["ignore", log, log, ...fds],
@@ -94,5 +103,18 @@ function spawnConfined(words: readonly string[], place: MachinePlace, fds: reado
   if (child.pid === undefined || startTicks === undefined) {
     throw new SandboxError("FailedPrecondition", "a machine's process cannot be started");
   }
-  return { pid: child.pid, startTicks };
+  const kept = files.move();
+  return {
+    process: { pid: child.pid, startTicks },
+    said: () => readSaid(log),
+    [Symbol.dispose]: () => kept.dispose(),
+  };
+}
+
+/** Up to where nothing was written yet. */
+function readSaid(log: number): string {
+  const bytes = Buffer.alloc(SAID_BYTES);
+  readSync(log, bytes, 0, SAID_BYTES, 0);
+  const end = bytes.indexOf(0);
+  return bytes.toString("utf8", 0, end < 0 ? SAID_BYTES : end);
 }
