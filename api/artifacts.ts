@@ -1,5 +1,5 @@
 import { type Static, Type } from "typebox";
-import { ARTIFACT_KINDS, DEVICE_PROFILES, FIRMWARES } from "#core/sandbox.ts";
+import { ARTIFACT_KINDS, DEVICE_PROFILES, FIRMWARES, TREE_KINDS } from "#core/sandbox.ts";
 import { ComputerShapeView } from "./computers.ts";
 import { ErrorBody } from "./errors.ts";
 import { closed, described, Environment, LabelFilter, Labels, oneOf, PathText, UserName } from "./values.ts";
@@ -112,7 +112,7 @@ export type TagRequest = Static<typeof TagRequest>;
 /** An artifact of another kind, of the layers of this one. */
 export const DeriveRequest = closed({
   target: ArtifactName,
-  kind: oneOf(ARTIFACT_KINDS),
+  kind: oneOf(TREE_KINDS),
   over: Type.Optional(
     Type.String({ maxLength: 512, description: "An artifact that this one was made on: its layers are left out." }),
   ),

@@ -1,4 +1,4 @@
-import { type ArtifactView, DsecError } from "#sdk";
+import { type ArtifactView, DsecError, type TreeKind } from "#sdk";
 import { type Dockerfile, type Instruction, parseDockerfile } from "./dockerfile.ts";
 import { BUILD_CACHE, type BuilderOptions, StageBuilder, type StageResult } from "./stage-builder.ts";
 import { type Origin, planStages } from "./stages.ts";
@@ -10,7 +10,7 @@ export interface BuildOptions extends BuilderOptions {
   readonly dockerfile: string;
   readonly buildArgs: Readonly<Record<string, string>>;
   /** A workspace or toolkit has what the steps changed, and nothing of what the last stage began with. */
-  readonly kind: ArtifactView["kind"];
+  readonly kind: TreeKind;
 }
 
 /**

@@ -2,7 +2,7 @@ import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { buildImage } from "#build/build.ts";
 import { BuildContext } from "#build/context.ts";
-import type { ArtifactView } from "#sdk";
+import type { TreeKind } from "#sdk";
 import { CliError, hasCode } from "../cli-error.ts";
 import { Interrupts } from "../interrupts.ts";
 import { type CliContext, print, printable } from "../io.ts";
@@ -13,7 +13,7 @@ export interface BuildFileOptions {
   readonly file?: string;
   readonly buildArg?: Readonly<Record<string, string>>;
   readonly cache: boolean;
-  readonly kind?: ArtifactView["kind"];
+  readonly kind?: TreeKind;
 }
 
 /** Builds an image from a Dockerfile; progress and what steps write go to stderr. */

@@ -1,4 +1,4 @@
-import type { ArtifactView } from "#sdk";
+import type { ArtifactView, TreeKind } from "#sdk";
 import { ageText, bytesText, type CliContext, print, printable, table } from "../io.ts";
 import { compact } from "../spec-options.ts";
 
@@ -82,7 +82,7 @@ export async function derive(
   context: CliContext,
   source: string,
   target: string,
-  { kind, over }: { readonly kind: ArtifactView["kind"]; readonly over?: string },
+  { kind, over }: { readonly kind: TreeKind; readonly over?: string },
 ): Promise<number> {
   const client = await context.connect({ start: false });
   const artifact = await client.artifacts.derive(source, { target, kind, ...(over === undefined ? {} : { over }) });

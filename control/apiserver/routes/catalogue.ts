@@ -32,6 +32,11 @@ export function catalogueHandlers(services: Services): Pick<Handlers, Names> {
 
     async deriveArtifact({ body: { target, kind, over, config, labels = {} }, params, principal: { project } }) {
       const source = await catalogue.resolve(project, params.name ?? "");
+      if (source.kind === "vm-image") {
+        throw new SandboxError("InvalidArgument", `${params.name} is a disk, and nothing else can be made of it`, {
+          hint: "another name for it: dsec image tag",
+        });
+      }
       const below = over === undefined ? undefined : await catalogue.resolve(project, over);
       const provenance = below === undefined ? source.provenance : `${source.provenance}, over ${below.digest}`;
       const parts = {
