@@ -56,6 +56,9 @@ export const BuildRequest = closed({
   ),
   suite: Type.Optional(DebianSuite),
   include: Type.Optional(Type.Array(DebianPackage, { maxItems: 1000 })),
+  desktop: Type.Optional(
+    described(Type.Boolean(), "Of a vm-image: its screen is a desktop, with a terminal and a browser."),
+  ),
   labels: Type.Optional(Labels),
 });
 export type BuildRequest = Static<typeof BuildRequest>;

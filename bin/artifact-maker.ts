@@ -8,6 +8,7 @@ import type {
   VmImageRequest,
 } from "#control/index.ts";
 import type { Clock } from "#core/clock.ts";
+import { SandboxError } from "#core/errors.ts";
 import { Turns } from "#core/turns.ts";
 import { sweepDebianBuilds } from "#host/debian.ts";
 import { type Gateway, openGateway } from "#host/fetch/gateway.ts";
@@ -149,16 +150,27 @@ async function gatewayFor(reach: Reach, networks: MakerParts["fetchNetworks"]): 
 
 /** A system that starts by a kernel of its own, whatever the firmware. */
 async function buildVm(store: LayerStore, request: DebianRequest, system: MakerParts["system"]): Promise<NewArtifact> {
-  const { kind, suite, include, signal, progress } = request;
-  const debian = suite === HOST_BUSYBOX ? undefined : { suite, include };
+  const { kind, suite, include, desktop, signal, progress } = request;
+  const debian = suite === HOST_BUSYBOX ? undefined : { suite, include, desktop };
   const { layers, sizeBytes } = await buildVmImage({ store, ...system, debian, signal, progress });
   const computer = { firmware: "bios", devices: "virtio", agent: true } as const;
   const config = { env: {}, user: undefined, workdir: undefined, computer };
-  return { kind, layers, config, sizeBytes, provenance: `${suite ?? "debian"} with the agent` };
+  return {
+    kind,
+    layers,
+    config,
+    sizeBytes,
+    provenance: `${suite ?? "debian"} with the agent${desktop ? " and a desktop" : ""}`,
+  };
 }
 
 async function build(store: LayerStore, request: DebianRequest, system: MakerParts["system"]): Promise<NewArtifact> {
-  const { kind, suite, include, signal } = request;
+  const { kind, suite, include, desktop, signal } = request;
+  if (suite === HOST_BUSYBOX && (include.length > 0 || desktop)) {
+    throw new SandboxError("InvalidArgument", `${HOST_BUSYBOX} has no packages and no desktop`, {
+      hint: "name a suite of Debian, or none",
+    });
+  }
   if (kind === "vm-image") return await buildVm(store, request, system);
   if (suite === HOST_BUSYBOX) {
     return artifactOf(await hostBusybox(store, signal), kind, "the busybox of this machine");

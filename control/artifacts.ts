@@ -105,6 +105,8 @@ export interface DebianRequest {
   readonly kind: ArtifactKind;
   readonly suite: string | undefined;
   readonly include: readonly string[];
+  /** Of a `vm-image`: its screen is a desktop. */
+  readonly desktop: boolean;
   readonly signal: AbortSignal;
   readonly progress: (line: string) => void;
 }

@@ -95,6 +95,7 @@ function addBuild(image: Command, wiring: Wiring): void {
     .argument("<what>", "name[:tag] of the Debian base; with --tag, the directory to copy from")
     .option("--debian <suite>", "Debian suite, such as bookworm")
     .option("--vm", "build a whole system with the agent, for full VMs, instead of a base")
+    .option("--desktop", "with --vm: its screen is a desktop, with a terminal and a browser")
     .option("--include <packages>", "more packages, separated by commas")
     .option("-t, --tag <name>", "name[:tag] of what the Dockerfile makes")
     .option("-f, --file <file>", "the Dockerfile; the directory's own unless given")

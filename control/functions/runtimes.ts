@@ -118,6 +118,7 @@ export class Runtimes {
       kind: "base",
       suite: undefined,
       include,
+      desktop: false,
       signal: new AbortController().signal,
       progress,
     } as const;

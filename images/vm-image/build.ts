@@ -24,7 +24,9 @@ export interface BuildVmOptions {
   readonly agent: string;
   readonly shell: string;
   /** Of Debian; undefined: this machine's static busybox alone. */
-  readonly debian: { readonly suite: string | undefined; readonly include: readonly string[] } | undefined;
+  readonly debian:
+    | { readonly suite: string | undefined; readonly include: readonly string[]; readonly desktop: boolean }
+    | undefined;
   readonly signal: AbortSignal;
   readonly progress: (line: string) => void;
 }
@@ -59,7 +61,7 @@ export async function buildVmImage(options: BuildVmOptions): Promise<Omit<Import
       string,
       string,
     ];
-    const kernel = await guestKernel(options.guestDir);
+    const kernel = await guestKernel(options.guestDir, debian?.desktop === true ? "generic" : "cloud");
     if (debian === undefined) await busyboxSystem(tree, signal);
     else await debianSystem(tree, { ...debian, signal, progress });
     await addKernel(tree, kernel, debian !== undefined);

@@ -1,10 +1,18 @@
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
+import { promisify } from "node:util";
 import { type DebianOptions, startDebianBuild } from "#host/debian.ts";
+import { addDesktop, DESKTOP_PACKAGES } from "./desktop.ts";
 import { AGENT_PATH, addFile } from "./tree-files.ts";
+
+/** A Debian, and what is wanted of it. */
+export interface DebianSystem extends DebianOptions {
+  /** Its screen is a desktop, not a console. */
+  readonly desktop: boolean;
+}
 
 /** A whole Debian has these beside its minimal system: its first process, its devices, what loads its modules. */
 const SYSTEM = ["systemd-sysv", "udev", "dbus", "kmod", "iproute2", "procps", "apparmor"];
@@ -24,26 +32,28 @@ KillMode=process
 [Install]
 WantedBy=sysinit.target
 `;
+/** Where processors are emulated, on a busy host, a device takes minutes to be found: a console that is given up has no prompt. */
+const PATIENCE = `[Manager]
+DefaultDeviceTimeoutSec=20min
+DefaultTimeoutStartSec=20min
+`;
 /** Whoever is at the console or the screen is root: the machine is the user's own. */
 const AUTOLOGIN = (kind: string) => `[Service]
 ExecStart=
 ExecStart=-/sbin/agetty --autologin root ${kind}
 `;
+/** There is no network to fetch from, and no volumes of LVM to check. */
+const NEEDLESS = ["apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_all.timer", "e2scrub_reap.service"];
 
 /** Unpacks a Debian of this host's archives with the agent as a service. Throws as `startDebianBuild` does. */
-export async function debianSystem(tree: string, options: DebianOptions): Promise<void> {
+export async function debianSystem(tree: string, { desktop, ...options }: DebianSystem): Promise<void> {
   mkdirSync(tree);
-  await using build = startDebianBuild({ ...options, include: [...SYSTEM, ...options.include] });
-  const tar = spawn("tar", ["-C", tree, "--numeric-owner", "-xpf", "-"], { stdio: ["pipe", "ignore", "ignore"] });
-  const unpacked = once(tar, "close");
-  // How a build fails is told by its end.
-  await pipeline(build.tar, tar.stdin).catch(() => undefined);
-  await build.finished;
-  const [code] = await unpacked;
-  if (code !== 0) throw new Error(`tar ended with ${code}`);
+  await unpack(tree, { ...options, include: [...SYSTEM, ...(desktop ? DESKTOP_PACKAGES : []), ...options.include] });
   addFile(tree, "etc/systemd/system/dsec-agent.service", SERVICE, 0o644);
   mkdirSync(join(tree, "etc/systemd/system/sysinit.target.wants"), { recursive: true });
   symlinkSync("../dsec-agent.service", join(tree, "etc/systemd/system/sysinit.target.wants/dsec-agent.service"));
+  for (const unit of NEEDLESS) symlinkSync("/dev/null", join(tree, "etc/systemd/system", unit));
+  addFile(tree, "etc/systemd/system.conf.d/dsec.conf", PATIENCE, 0o644);
   addFile(tree, "etc/systemd/system/getty@tty1.service.d/root.conf", AUTOLOGIN("- $TERM"), 0o644);
   addFile(
     tree,
@@ -55,4 +65,17 @@ export async function debianSystem(tree: string, options: DebianOptions): Promis
   addFile(tree, "etc/fstab", "/dev/vda / ext4 errors=remount-ro 0 1\n", 0o644);
   // Filled at the first start, so that no two computers share it.
   addFile(tree, "etc/machine-id", "", 0o444);
+  await promisify(execFile)("chroot", [tree, "useradd", "--create-home", "--shell", "/bin/bash", "user"]);
+  if (desktop) addDesktop(tree);
+}
+
+async function unpack(tree: string, options: DebianOptions): Promise<void> {
+  await using build = startDebianBuild(options);
+  const tar = spawn("tar", ["-C", tree, "--numeric-owner", "-xpf", "-"], { stdio: ["pipe", "ignore", "ignore"] });
+  const unpacked = once(tar, "close");
+  // How a build fails is told by its end.
+  await pipeline(build.tar, tar.stdin).catch(() => undefined);
+  await build.finished;
+  const [code] = await unpacked;
+  if (code !== 0) throw new Error(`tar ended with ${code}`);
 }

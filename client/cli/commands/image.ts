@@ -8,6 +8,7 @@ export interface BuildOptions {
   readonly debian?: string;
   readonly include?: string;
   readonly vm?: boolean;
+  readonly desktop?: boolean;
 }
 
 /** Builds a Debian base with progress on stderr. */
@@ -18,6 +19,7 @@ export async function build(context: CliContext, name: string, options: BuildOpt
     {
       name,
       ...(options.vm === true ? { kind: "vm-image" } : {}),
+      ...(options.desktop === true ? { desktop: true } : {}),
       ...(options.debian === undefined ? {} : { suite: options.debian }),
       ...(include === undefined ? {} : { include }),
       ...(options.label === undefined ? {} : { labels: options.label }),

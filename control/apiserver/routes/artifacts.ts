@@ -40,10 +40,14 @@ export function artifactHandlers(services: Services): Pick<Handlers, Names> {
     },
 
     async buildArtifact({ body, principal: { project }, response, scope }) {
-      const { name, kind = "base", suite, include = [], labels = {} } = body;
+      const { name, kind = "base", suite, include = [], desktop = false, labels = {} } = body;
       parseReference(name);
+      if (desktop && kind !== "vm-image") {
+        throw new SandboxError("InvalidArgument", "a desktop is for a vm-image", { details: { field: "desktop" } });
+      }
       const { signal } = scope;
-      const make = (progress: (line: string) => void) => maker.buildDebian({ kind, suite, include, signal, progress });
+      const make = (progress: (line: string) => void) =>
+        maker.buildDebian({ kind, suite, include, desktop, signal, progress });
       await sendBytes(makingEvents(services, { project, name, labels, make }), response, scope, JSON_LINES);
     },
 

@@ -75,6 +75,41 @@ test("power takes one of its actions; displays and consoles need a WebSocket, an
   }
 });
 
+test("a disk becomes no tree of files, and a tree no disk", async () => {
+  await using api = await rig();
+  await api.call("POST", "/v1/artifacts/import?name=disk&kind=vm-image&format=vm", { body: Buffer.from("image") });
+  const derive = (source: string, kind: string) =>
+    api.call("POST", `/v1/artifacts/${source}/derive`, {
+      body: JSON.stringify({ target: "other", kind }),
+      headers: { "content-type": "application/json" },
+    });
+  for (const [source, kind] of [
+    ["disk", "base"],
+    ["disk", "snapshot"],
+    ["busybox", "vm-image"],
+  ] as const) {
+    const { status, json } = await derive(source, kind);
+    assert.deepEqual([status, json.error.kind], [400, "InvalidArgument"], `${source} as ${kind}`);
+  }
+  assert.equal((await derive("busybox", "toolkit")).status, 201);
+  assert.equal((await api.call("GET", "/v1/artifacts/other")).json.kind, "toolkit");
+});
+
+test("a desktop is built into a vm-image, and into nothing else", async () => {
+  await using api = await rig();
+  const build = (request: object) =>
+    api.call("POST", "/v1/artifacts/build", {
+      body: JSON.stringify({ name: "built", ...request }),
+      headers: { "content-type": "application/json" },
+    });
+  for (const kind of [undefined, "base", "toolkit"]) {
+    const { status, json } = await build({ kind, desktop: true });
+    assert.deepEqual([status, json.error.kind], [400, "InvalidArgument"], String(kind));
+  }
+  const { status } = await build({ kind: "vm-image", desktop: true });
+  assert.equal(status, 200);
+});
+
 test("what is imported as vm is a vm-image, and a sandbox of it is a full VM with what its image says", async () => {
   await using api = await rig();
   const post = (query: string) => api.call("POST", `/v1/artifacts/import?${query}`, { body: Buffer.from("image") });

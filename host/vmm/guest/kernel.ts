@@ -12,8 +12,13 @@ export interface GuestKernel {
   readonly modules: string;
 }
 
-/** Debian's kernel for machines that are virtual, by the name that always leads to the newest. */
-const PACKAGE = "linux-image-cloud-amd64";
+/** Debian's kernels, by the names that always lead to the newest: the one for machines that are virtual, and the one for all, which knows screens and mice. */
+const PACKAGES = { cloud: "linux-image-cloud-amd64", generic: "linux-image-amd64" } as const;
+/** Which of them. */
+export type KernelFlavour = keyof typeof PACKAGES;
+
+/** Where each is unpacked, in the directory of guests. */
+const FOLDERS: Readonly<Record<KernelFlavour, string>> = { cloud: "kernel", generic: "kernel-generic" };
 const FETCH_LIMIT_MS = 10 * 60_000;
 const OUTPUT_BYTES = 1024 * 1024;
 
@@ -21,30 +26,30 @@ const OUTPUT_BYTES = 1024 * 1024;
  * The guest kernel below `dir`, fetched through this host's apt when none is there yet. `FailedPrecondition` where that has none,
  * `Unavailable` when it cannot be fetched now.
  */
-export async function guestKernel(dir: string): Promise<GuestKernel> {
+export async function guestKernel(dir: string, flavour: KernelFlavour = "cloud"): Promise<GuestKernel> {
   if (process.arch !== "x64") {
     throw new SandboxError("FailedPrecondition", `there is no guest kernel for ${process.arch}`, {
       hint: "machines need an x86-64 host",
     });
   }
   mkdirSync(dir, { recursive: true, mode: 0o700 });
-  const unpacked = join(dir, "kernel");
-  if (!existsSync(unpacked)) await fetchKernel(dir, unpacked);
+  const unpacked = join(dir, FOLDERS[flavour]);
+  if (!existsSync(unpacked)) await fetchKernel(dir, unpacked, PACKAGES[flavour]);
   const boot = join(unpacked, "boot");
   const version = readdirSync(boot)
     .find((name) => name.startsWith("vmlinuz-"))
     ?.slice("vmlinuz-".length);
-  if (version === undefined) throw new SandboxError("Internal", `the package ${PACKAGE} holds no kernel`);
+  if (version === undefined) throw new SandboxError("Internal", `the package ${PACKAGES[flavour]} holds no kernel`);
   const modules = ["usr/lib/modules", "lib/modules"].map((name) => join(unpacked, name, version)).find(existsSync);
-  if (modules === undefined) throw new SandboxError("Internal", `the package ${PACKAGE} holds no modules`);
+  if (modules === undefined) throw new SandboxError("Internal", `the package ${PACKAGES[flavour]} holds no modules`);
   return { version, image: join(boot, `vmlinuz-${version}`), modules };
 }
 
 /** Unpacked beside its place, and moved there when whole. */
-async function fetchKernel(dir: string, target: string): Promise<void> {
+async function fetchKernel(dir: string, target: string, name: string): Promise<void> {
   const temp = mkdtempSync(join(dir, "fetch-"));
   try {
-    await run("apt-get", ["-q", "download", await currentPackage()], temp);
+    await run("apt-get", ["-q", "download", await currentPackage(name)], temp);
     const file = readdirSync(temp).find((name) => name.endsWith(".deb"));
     if (file === undefined) throw new Error("apt-get downloaded nothing");
     await run("dpkg-deb", ["-x", file, "unpacked"], temp);
@@ -58,11 +63,11 @@ async function fetchKernel(dir: string, target: string): Promise<void> {
 }
 
 /** What the package of that name stands for now. */
-async function currentPackage(): Promise<string> {
-  const said = await run("apt-cache", ["depends", PACKAGE], "/");
-  const name = /^\s*Depends: (linux-image-\S+)$/m.exec(said)?.[1];
-  if (name !== undefined) return name;
-  throw new SandboxError("FailedPrecondition", `apt of this host knows no package ${PACKAGE}`, {
+async function currentPackage(name: string): Promise<string> {
+  const said = await run("apt-cache", ["depends", name], "/");
+  const current = /^\s*Depends: (linux-image-\S+)/m.exec(said)?.[1];
+  if (current !== undefined) return current;
+  throw new SandboxError("FailedPrecondition", `apt of this host knows no package ${name}`, {
     hint: "run apt-get update; the package is in Debian's archive",
   });
 }
