@@ -73,7 +73,13 @@ const Ms = (maximum: number) => Type.Integer({ minimum: 1, maximum });
 
 /** When to take the picture. */
 const ScreenQuery = closed({
-  settledMs: Type.Optional(described(Ms(30_000), "Once nothing has changed for so long.")),
+  settledMs: Type.Optional(described(Ms(30_000), "Once it has been the same for so long.")),
+  tolerance: Type.Optional(
+    described(
+      Type.Number({ minimum: 0, maximum: 1 }),
+      "With settledMs: share of its points that may change all the same, as of a cursor that blinks. Default 0.002.",
+    ),
+  ),
   waitMs: Type.Optional(described(Ms(50_000), "With settledMs: as it is then, if it does not settle. Default 30000.")),
 });
 

@@ -1,4 +1,5 @@
 import type { SandboxId } from "#core/ids.ts";
+import type { Pixels } from "#core/pixels.ts";
 import type { PortPiece } from "#core/ports.ts";
 
 /** What can be done to the power of a computer. `press` is the button: its system is asked to shut down. */
@@ -46,6 +47,8 @@ export interface ScreenshotOptions {
   readonly settledMs: number | undefined;
   /** As it is then, though it does not settle. */
   readonly waitMs: number;
+  /** Share of its points, from 0 to 1, that may be others than they were when it began to be the same: a cursor blinks, and a clock goes on. */
+  readonly tolerance: number;
 }
 
 /** A picture of a screen. */
@@ -89,6 +92,8 @@ export interface Computers {
   power(id: SandboxId, action: PowerAction): Promise<void>;
   /** A PNG of the screen as it is. */
   screenshot(id: SandboxId): Promise<Uint8Array>;
+  /** The same in plain points, which is quicker: what is looked at again and again. */
+  look(id: SandboxId): Promise<Pixels>;
   input(id: SandboxId, actions: readonly InputAction[], signal: AbortSignal): Promise<void>;
   /** Rejects with `SandboxLost` when nobody answers. */
   channel(id: SandboxId, channel: ComputerChannel): Promise<ComputerStream>;

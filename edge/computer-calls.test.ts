@@ -61,38 +61,70 @@ function quickClock(): Clock {
   };
 }
 
-/** Screens that show one picture after the other, and then the last for good. */
-function showing(...pictures: string[]): Pick<Computers, "screenshot"> {
+/** A screen of 100 points, of which each shows a character: one picture after the other, and then the last for good. */
+function showing(...pictures: string[]): Pick<Computers, "screenshot" | "look"> {
   let at = 0;
-  return { screenshot: async () => Buffer.from(pictures[Math.min(at++, pictures.length - 1)] ?? "") };
+  const next = () => pictures[Math.min(at++, pictures.length - 1)] ?? "";
+  return {
+    screenshot: async () => Buffer.from(pictures[Math.min(at, pictures.length - 1)] ?? ""),
+    async look() {
+      const rgb = Buffer.from([...next().padEnd(100)].flatMap((point) => [0, point.charCodeAt(0), 0]));
+      return { width: 100, height: 1, rgb };
+    },
+  };
 }
+
+const AT_ONCE = { settledMs: undefined, waitMs: 0, tolerance: 0 } as const;
 
 test("a screenshot is taken at once, or when the screen has been the same for so long", async () => {
   const calls = new Calls(showing("a", "b", "c", "c"), quickClock());
-  const shot = await calls.takeScreenshot(ID, { settledMs: undefined, waitMs: 0 }, NEVER);
+  const shot = await calls.takeScreenshot(ID, AT_ONCE, NEVER);
   assert.deepEqual([Buffer.from(shot.png).toString(), shot.settled], ["a", true]);
-  const settled = await calls.takeScreenshot(ID, { settledMs: 300, waitMs: 10_000 }, NEVER);
+  const settled = await calls.takeScreenshot(ID, { settledMs: 300, waitMs: 10_000, tolerance: 0 }, NEVER);
   assert.deepEqual([Buffer.from(settled.png).toString(), settled.settled], ["c", true]);
   assert.equal(calls.busy, 0);
 });
 
 test("a screen that does not settle is shown as it is when the wait is over", async () => {
-  let at = 0;
-  const calls = new Calls({ screenshot: async () => Buffer.from(String(at++)) }, quickClock());
-  const { png, settled } = await calls.takeScreenshot(ID, { settledMs: 300, waitMs: 1_000 }, NEVER);
+  const calls = new Calls(showing(...Array.from({ length: 50 }, (_, at) => String(at))), quickClock());
+  const { png, settled } = await calls.takeScreenshot(ID, { settledMs: 300, waitMs: 1_000, tolerance: 0 }, NEVER);
   assert.equal(settled, false);
-  assert.equal(Buffer.from(png).toString(), "10");
+  assert.equal(Buffer.from(png).toString(), "11");
+});
+
+test("a cursor that blinks is tolerated, up to the share that is allowed", async () => {
+  const blinking = Array.from({ length: 50 }, (_, at) => (at % 2 === 0 ? "text_" : "text "));
+  const settles = async (tolerance: number) =>
+    (
+      await new Calls(showing(...blinking), quickClock()).takeScreenshot(
+        ID,
+        { settledMs: 500, waitMs: 2_000, tolerance },
+        NEVER,
+      )
+    ).settled;
+  assert.deepEqual([await settles(0.01), await settles(0)], [true, false]);
+});
+
+test("what changes a little at a time is no screen that is the same", async () => {
+  const growing = Array.from({ length: 100 }, (_, at) => "x".repeat(at));
+  const calls = new Calls(showing(...growing), quickClock());
+  const options = { settledMs: 600, waitMs: 3_000, tolerance: 0.02 };
+  assert.equal((await calls.takeScreenshot(ID, options, NEVER)).settled, false);
+  // With as much time as twice two points take it passes: that is what was asked for.
+  const quick = new Calls(showing(...growing), quickClock());
+  assert.equal((await quick.takeScreenshot(ID, { ...options, settledMs: 200 }, NEVER)).settled, true);
 });
 
 test("a wait for a screen ends with its caller, and the sandbox is not busy any more", async () => {
   let at = 0;
   const left = new AbortController();
-  const screenshot = async () => {
-    if (at === 3) left.abort(new SandboxError("Cancelled", "left"));
-    return Buffer.from(String(at++));
+  const screens = showing(...Array.from({ length: 50 }, (_, picture) => String(picture)));
+  const look = async () => {
+    if (at++ === 3) left.abort(new SandboxError("Cancelled", "left"));
+    return screens.look(ID);
   };
-  const calls = new Calls({ screenshot }, quickClock());
-  await assert.rejects(calls.takeScreenshot(ID, { settledMs: 300, waitMs: 60_000 }, left.signal), {
+  const calls = new Calls({ ...screens, look }, quickClock());
+  await assert.rejects(calls.takeScreenshot(ID, { settledMs: 300, waitMs: 60_000, tolerance: 0 }, left.signal), {
     kind: "Cancelled",
   });
   assert.equal(calls.busy, 0);
@@ -103,13 +135,16 @@ test("backends without screens refuse by name, and values that nobody has are re
   for (const call of [
     none.computerStatus(ID, NEVER),
     none.powerComputer(ID, "on", NEVER),
-    none.takeScreenshot(ID, { settledMs: undefined, waitMs: 0 }, NEVER),
+    none.takeScreenshot(ID, AT_ONCE, NEVER),
     none.sendInput(ID, [], NEVER),
     none.openChannel(ID, "display", noBytes(), NEVER).next(),
   ]) {
     await assert.rejects(call, { kind: "FailedPrecondition", message: /no screen/ });
   }
   const some = new Calls(showing("a"), quickClock());
+  for (const tolerance of [-0.1, 1.1, Number.NaN]) {
+    await assert.rejects(some.takeScreenshot(ID, { ...AT_ONCE, tolerance }, NEVER), { kind: "InvalidArgument" });
+  }
   await assert.rejects(some.powerComputer(ID, "explode" as "on", NEVER), { kind: "InvalidArgument" });
   await assert.rejects(some.openChannel(ID, "radio" as "display", noBytes(), NEVER).next(), {
     kind: "InvalidArgument",

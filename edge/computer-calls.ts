@@ -14,6 +14,7 @@ import {
 } from "#core/computers.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
+import { differMore } from "#core/pixels.ts";
 import type { PortPiece } from "#core/ports.ts";
 import { abortable } from "#edge/abort.ts";
 import type { CommandCall } from "#edge/command-calls.ts";
@@ -35,21 +36,26 @@ async function powerComputer(call: CommandCall, action: PowerAction): Promise<vo
 
 /** See `NodeComputers.takeScreenshot`. */
 async function takeScreenshot(call: CommandCall, options: ScreenshotOptions): Promise<Screenshot> {
-  const { settledMs, waitMs } = options;
+  const { settledMs, waitMs, tolerance } = options;
   const { clock, driver, signal } = call;
+  if (!(tolerance >= 0 && tolerance <= 1)) refuse("tolerance", "must be from 0 to 1");
   using _busy = driver.busy();
-  const take = () => abortable(computersOf(call).screenshot(driver.spec.id), signal);
-  let png = await take();
-  if (settledMs === undefined) return { png, settled: true };
+  const computers = computersOf(call);
+  const take = () => abortable(computers.screenshot(driver.spec.id), signal);
+  if (settledMs === undefined) return { png: await take(), settled: true };
+  const look = () => abortable(computers.look(driver.spec.id), signal);
   const endsAtMs = clock.now() + waitMs;
+  // Against the first of those that are the same: else what changes slowly would pass for what does not.
+  let first = await look();
   for (let sinceMs = clock.now(); clock.now() - sinceMs < settledMs; ) {
-    if (clock.now() >= endsAtMs) return { png, settled: false };
+    if (clock.now() >= endsAtMs) return { png: await take(), settled: false };
     await pause(call, LOOK_MS);
-    const next = await take();
-    if (!Buffer.from(png).equals(next)) sinceMs = clock.now();
-    png = next;
+    const next = await look();
+    if (!differMore(first, next, tolerance)) continue;
+    first = next;
+    sinceMs = clock.now();
   }
-  return { png, settled: true };
+  return { png: await take(), settled: true };
 }
 
 /** See `NodeComputers.sendInput`. */

@@ -11,6 +11,7 @@ import type {
 } from "#core/computers.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
+import type { Pixels } from "#core/pixels.ts";
 import { COMPUTER_SOCKETS, type Computer } from "#host/vmm/computer.ts";
 import { type Accelerator, MACHINE_PORTS } from "#host/vmm/vmm.ts";
 import { ComputerAgent } from "./agent.ts";
@@ -87,6 +88,10 @@ export class LiveComputer {
     return this.computer.screenshot();
   }
 
+  look(): Promise<Pixels> {
+    return this.computer.look();
+  }
+
   input(actions: readonly InputAction[], signal: AbortSignal): Promise<void> {
     const typed = this.#typing.then(() => sendInput(this.computer, actions, () => this.#screen(), signal));
     this.#typing = typed.catch(() => undefined);
@@ -143,6 +148,7 @@ export function computersOver(find: (id: Parameters<Computers["status"]>[0]) => 
     status: async (id) => (await find(id)).status(),
     power: async (id, action) => (await find(id)).power(action),
     screenshot: async (id) => (await find(id)).screenshot(),
+    look: async (id) => (await find(id)).look(),
     input: async (id, actions, signal) => (await find(id)).input(actions, signal),
     channel: async (id, channel) => (await find(id)).channel(channel),
   };

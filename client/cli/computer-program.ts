@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import { CliError } from "./cli-error.ts";
 import { contextOf, subcommand, type Wiring } from "./subcommand.ts";
-import { timeMs, whole } from "./units.ts";
+import { share, timeMs, whole } from "./units.ts";
 
 const MOST_RATE = 30;
 
@@ -11,7 +11,12 @@ export function addComputerCommands(program: Command, wiring: Wiring): void {
   subcommand(program, "screen", "take a picture of a full VM's screen")
     .argument("<id>", "sandbox")
     .requiredOption("-o, --output <file>", "a PNG; - is stdout")
-    .option("--settled <time>", "once nothing has changed for so long", timeMs("--settled"))
+    .option("--settled <time>", "once it has been the same for so long", timeMs("--settled"))
+    .option(
+      "--tolerance <share>",
+      "with --settled: share of its points that may change all the same; 0.002 unless given",
+      share("--tolerance"),
+    )
     .option("--wait <time>", "with --settled: as it is then, if it does not settle", timeMs("--wait"))
     .action(async (id: string, options, command: Command) => {
       const { screen } = await import("./commands/screen.ts");

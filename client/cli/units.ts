@@ -28,6 +28,15 @@ export function positive(option: string): (text: string) => number {
   };
 }
 
+/** A number from 0 to 1. */
+export function share(option: string): (text: string) => number {
+  return (text) => {
+    const value = /^\d+(\.\d+)?$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value <= 1)) throw wrong(option, text, "a number from 0 to 1");
+    return value;
+  };
+}
+
 /** A whole number from 1 on. */
 export function whole(option: string): (text: string) => number {
   return (text) => {

@@ -6,8 +6,10 @@ import { type FilmOptions, filmFrames } from "./frames.ts";
 
 /** When to take a picture of a screen. */
 export interface ScreenshotOptions extends CallOptions {
-  /** Once nothing has changed for so long; at once unless given. */
+  /** Once it has been the same for so long; at once unless given. */
   readonly settledMs?: number;
+  /** Share of its points, from 0 to 1, that may change all the same, as of a cursor that blinks; 0.002 unless given. */
+  readonly tolerance?: number;
   /** As it is then, if it does not settle. */
   readonly waitMs?: number;
 }
@@ -53,8 +55,8 @@ export class Computer {
 
   /** Its screen, now or once it has settled. */
   async screenshot(options: ScreenshotOptions = {}): Promise<Screenshot> {
-    const { settledMs, waitMs, signal, timeoutMs } = options;
-    const query = { settledMs, waitMs };
+    const { settledMs, waitMs, tolerance, signal, timeoutMs } = options;
+    const query = { settledMs, waitMs, tolerance };
     const reply = await this.#caller.open({ method: "GET", path: `${this.#path}/screen`, query, signal, timeoutMs });
     const parts: Uint8Array[] = [];
     for await (const bytes of reply.body) parts.push(bytes);

@@ -54,6 +54,7 @@ function coerce(schema: TSchema, name: string, raw: string): unknown {
   if (isBytes(schema)) return pathOf(name, decodeBytes(raw), "x-relative" in schema);
   const text = decodeText(raw);
   if (hasType(schema, "integer")) return /^-?\d{1,16}$/.test(text) ? Number(text) : text;
+  if (hasType(schema, "number")) return /^-?\d{1,16}(\.\d{1,16})?$/.test(text) ? Number(text) : text;
   if (hasType(schema, "boolean"))
     return text === "true" || text === "1" ? true : text === "false" || text === "0" ? false : text;
   return text;

@@ -1,3 +1,4 @@
+import type { Pixels } from "#core/pixels.ts";
 import type { ComputerShape } from "#core/sandbox.ts";
 import type { Accelerator, MachinePlace, MachineProcess } from "./vmm.ts";
 
@@ -64,6 +65,8 @@ export interface Computer {
   onAgentGone(gone: () => void): Disposable;
   /** Its screen as a PNG. */
   screenshot(): Promise<Buffer>;
+  /** Its screen in plain points. */
+  look(): Promise<Pixels>;
   /** At the same moment. */
   input(events: readonly InputEvent[]): Promise<void>;
   /** Stops talking to the monitor, which another process may adopt then. */

@@ -7,6 +7,7 @@ import { QEMU } from "../host-vm/guest.ts";
 import { startNode, type TestNode } from "../support/node.ts";
 import { output, refused } from "../support/sandbox.ts";
 import { waitUntil } from "../support/wait.ts";
+import { described } from "./screen.ts";
 
 const skip = existsSync(QEMU) ? false : `${QEMU} is missing: ./dsec test fullvm installs it`;
 /** Kept for the next run: a kernel. */
@@ -80,6 +81,13 @@ describe("a full VM whose system carries the agent", { timeout: 1_800_000, skip 
       assert.ok(bytes.length > 0);
       break;
     }
+  });
+
+  test("its screen is still though its cursor blinks", async () => {
+    const { png, settled } = await sandbox.computer.screenshot({ settledMs: 3_000, waitMs: 50_000 });
+    assert.equal(settled, true);
+    const { width, height } = described(png);
+    assert.deepEqual([width, height], [720, 400]);
   });
 
   test("a node that is killed: the computer is adopted, with what runs in it", async () => {

@@ -45,7 +45,13 @@ describe("the command line about full VMs", { timeout: 900_000, skip }, () => {
     await succeeds("screen", id, "-o", fileOf("a.png"));
     assert.equal(described(readFileSync(fileOf("a.png"))).width, 720);
     assert.match(await succeeds("screen", id, "-o", "-"), /PNG/);
-    await fails(/--settled/, "screen", id, "-o", "-", "--wait", "1s");
+    for (const [option, value] of [
+      ["--wait", "1s"],
+      ["--tolerance", "0.1"],
+    ] as const) {
+      await fails(/--settled/, "screen", id, "-o", "-", option, value);
+    }
+    await fails(/0 to 1/, "screen", id, "-o", "-", "--settled", "1s", "--tolerance", "2");
     await fails(/cannot be written/, "screen", id, "-o", "/nowhere/a.png");
     await fails(/required option/, "screen", id);
   });

@@ -8,16 +8,21 @@ export interface ScreenOptions {
   readonly output: string;
   readonly settled?: number;
   readonly wait?: number;
+  readonly tolerance?: number;
 }
 
 /** Writes a PNG of the screen to a file or to stdout. */
 export async function screen(context: CliContext, id: string, options: ScreenOptions): Promise<number> {
-  const { output, settled: settledMs, wait: waitMs } = options;
-  if (waitMs !== undefined && settledMs === undefined) {
-    throw new CliError("InvalidArgument", "--wait means nothing without --settled", { hint: "add --settled 1s" });
+  const { output, settled: settledMs, wait: waitMs, tolerance } = options;
+  if ((waitMs ?? tolerance) !== undefined && settledMs === undefined) {
+    throw new CliError("InvalidArgument", "--wait and --tolerance mean nothing without --settled", {
+      hint: "add --settled 1s",
+    });
   }
   const client = await context.connect({ start: false });
-  const { png, settled } = await client.sandboxes.use(id).computer.screenshot(compact({ settledMs, waitMs }));
+  const { png, settled } = await client.sandboxes
+    .use(id)
+    .computer.screenshot(compact({ settledMs, waitMs, tolerance }));
   if (!settled) context.io.stderr.write("dsec: the screen was still changing\n");
   if (output === "-") {
     await writeTo(context.io.stdout, png);

@@ -13,11 +13,14 @@ test("a screenshot is a PNG with whether it was still; the wait is bounded and n
       return { png: Buffer.from("picture"), settled: false };
     },
   });
-  const { status, headers, bytes } = await api.call("GET", `/v1/sandboxes/${id}/screen?settledMs=200&waitMs=300`);
+  const { status, headers, bytes } = await api.call(
+    "GET",
+    `/v1/sandboxes/${id}/screen?settledMs=200&waitMs=300&tolerance=0.5`,
+  );
   assert.deepEqual([status, headers["content-type"], headers["x-dsec-settled"]], [200, "image/png", "false"]);
   assert.equal(bytes.toString(), "picture");
-  assert.deepEqual(asked, [{ settledMs: 200, waitMs: 300 }]);
-  for (const query of ["settledMs=0", "settledMs=x", "waitMs=99999999", "colour=red"]) {
+  assert.deepEqual(asked, [{ settledMs: 200, waitMs: 300, tolerance: 0.5 }]);
+  for (const query of ["settledMs=0", "settledMs=x", "tolerance=2", "waitMs=99999999", "colour=red"]) {
     assert.equal((await api.call("GET", `/v1/sandboxes/${id}/screen?${query}`)).status, 400, query);
   }
 });

@@ -6,6 +6,8 @@ import type { Handlers, Services } from "../handler.ts";
 type Names = "inspectComputer" | "powerComputer" | "takeScreenshot" | "sendInput" | "openDisplay" | "openConsole";
 
 const SETTLE_WAIT_MS = 30_000;
+/** A few characters of a console, the clock of a desktop. */
+const SETTLE_TOLERANCE = 0.002;
 
 /** The calls about the screen, the keyboard and the power of full virtual machines; connections are in `channels/`. */
 export function computerHandlers({ access }: Services): Pick<Handlers, Names> {
@@ -21,9 +23,10 @@ export function computerHandlers({ access }: Services): Pick<Handlers, Names> {
       await node.powerComputer(id, action, signal);
     },
 
-    async takeScreenshot({ principal, params, query: { settledMs, waitMs = SETTLE_WAIT_MS }, response, scope }) {
+    async takeScreenshot({ principal, params, query, response, scope }) {
+      const { settledMs, waitMs = SETTLE_WAIT_MS, tolerance = SETTLE_TOLERANCE } = query;
       const { id, node } = await access.reach(principal, params.id ?? "", scope.signal);
-      const options = { settledMs, waitMs: scope.withinDeadline(waitMs) };
+      const options = { settledMs, waitMs: scope.withinDeadline(waitMs), tolerance };
       const { png, settled } = await node.takeScreenshot(id, options, scope.signal);
       response.writeHead(200, {
         "content-type": "image/png",

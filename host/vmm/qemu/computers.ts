@@ -1,7 +1,8 @@
 import { once } from "node:events";
-import { closeSync, fstatSync, openSync, readSync, rmSync } from "node:fs";
+import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { SandboxError } from "#core/errors.ts";
+import type { Pixels } from "#core/pixels.ts";
 import {
   COMPUTER_SOCKETS,
   type Computer,
@@ -11,15 +12,13 @@ import {
 } from "../computer.ts";
 import { MACHINE_PORTS, type MachinePlace, type MachineProcess } from "../vmm.ts";
 import { AGENT_PORT } from "./computer-words.ts";
+import { readPixels, readPng } from "./pictures.ts";
 import { endProcess, findQemu, isAlive, reachMonitor } from "./process.ts";
 import { connectQmp, type Qmp } from "./qmp.ts";
 import { EMPTY_DIR, MONITOR_SOCKET, SCREEN_FILE, spawnComputer } from "./spawn.ts";
 
 /** Absolute places of a pointer go from 0 to this. */
 const LARGEST_PLACE = 0x7fff;
-const PNG_SIGNATURE = Buffer.from("89504e470d0a1a0a", "hex");
-/** A screen of 4,096 by 4,096 points that are all different. */
-const MOST_PICTURE_BYTES = 64 * 1024 * 1024;
 
 /** Computers by the QEMU of this host. `FailedPrecondition` when there is none. */
 export function openComputers(): ComputerMaker {
@@ -97,9 +96,11 @@ class QemuComputer implements Computer {
   }
 
   screenshot(): Promise<Buffer> {
-    const taken = this.#picture.then(() => this.#takePicture());
-    this.#picture = taken.catch(() => undefined);
-    return taken;
+    return this.#take("png", readPng);
+  }
+
+  look(): Promise<Pixels> {
+    return this.#take("ppm", readPixels);
   }
 
   async input(events: readonly InputEvent[]): Promise<void> {
@@ -115,23 +116,13 @@ class QemuComputer implements Computer {
     this.#qmp.close();
   }
 
-  async #takePicture(): Promise<Buffer> {
-    await this.#qmp.order("screendump", { filename: `/${SCREEN_FILE}`, format: "png" });
-    return readPicture(join(this.#dir, EMPTY_DIR, SCREEN_FILE));
-  }
-}
-
-/** A guest may have taken QEMU over, and the file is its to write. */
-function readPicture(path: string): Buffer {
-  const fd = openSync(path, "r");
-  try {
-    const { size } = fstatSync(fd);
-    const png = Buffer.alloc(Math.min(size, MOST_PICTURE_BYTES));
-    const got = readSync(fd, png, 0, png.length, 0);
-    if (got === size && png.subarray(0, PNG_SIGNATURE.length).equals(PNG_SIGNATURE)) return png;
-    throw new SandboxError("Internal", "QEMU gives no picture of the screen");
-  } finally {
-    closeSync(fd);
+  #take<T>(format: "png" | "ppm", read: (path: string) => T): Promise<T> {
+    const taken = this.#picture.then(async () => {
+      await this.#qmp.order("screendump", { filename: `/${SCREEN_FILE}`, format });
+      return read(join(this.#dir, EMPTY_DIR, SCREEN_FILE));
+    });
+    this.#picture = taken.catch(() => undefined);
+    return taken;
   }
 }
 

@@ -12,7 +12,7 @@ import { qemuWords } from "./words.ts";
 /** Where QEMU takes orders, in the machine's directory. */
 export const MONITOR_SOCKET = "monitor.sock";
 /** Where it puts pictures of a computer's screen: the one file of its root directory, which is `EMPTY_DIR` of the machine's. */
-export const SCREEN_FILE = "screen.png";
+export const SCREEN_FILE = "screen";
 export const EMPTY_DIR = "empty";
 
 /** Joins the cgroups whose files it is given, up to `--`, then becomes the program behind. */
