@@ -11,6 +11,7 @@ const value = fc.letrec((tie) => ({
     leaf,
     fc.array(tie("value")),
     fc.dictionary(fc.stringMatching(/^[a-z]+$/), tie("value")),
+    fc.dictionary(fc.stringMatching(/^\$*bulk$/), tie("value"), { maxKeys: 2 }),
   ),
 })).value;
 

@@ -1,4 +1,7 @@
 import { SandboxError } from "#core/errors.ts";
+import { escaped, unescaped } from "#core/marks.ts";
+
+const MARK = "$bulk";
 
 /**
  * Values with many or long bytes in them, as JSON and one run of bytes: each `Uint8Array` becomes `{"$bulk": size}`, and its bytes follow
@@ -12,12 +15,12 @@ export function separate(value: unknown): { readonly value: unknown; readonly by
 function replaced(value: unknown, bytes: Uint8Array[]): unknown {
   if (value instanceof Uint8Array) {
     bytes.push(value);
-    return { $bulk: value.length };
+    return { [MARK]: value.length };
   }
   if (Array.isArray(value)) return value.map((item) => replaced(item, bytes));
   if (typeof value !== "object" || value === null) return value;
   const fields = Object.entries(value).filter(([, field]) => field !== undefined);
-  return Object.fromEntries(fields.map(([key, field]) => [key, replaced(field, bytes)]));
+  return Object.fromEntries(escaped(fields, MARK).map(([key, field]) => [key, replaced(field, bytes)]));
 }
 
 /** The inverse of `separate`. Throws `InvalidArgument` when the bytes are not those that the value tells of. */
@@ -33,13 +36,13 @@ function restored(value: unknown, bytes: Uint8Array, rest: { at: number }): unkn
   if (typeof value !== "object" || value === null) return value;
   const entries = Object.entries(value);
   const [first] = entries;
-  if (entries.length === 1 && first?.[0] === "$bulk") {
+  if (entries.length === 1 && first?.[0] === MARK) {
     const size: unknown = first[1];
     if (typeof size !== "number" || !(size >= 0) || rest.at + size > bytes.length) throw mismatch();
     rest.at += size;
     return bytes.subarray(rest.at - size, rest.at);
   }
-  return Object.fromEntries(entries.map(([key, field]) => [key, restored(field, bytes, rest)]));
+  return Object.fromEntries(unescaped(entries, MARK).map(([key, field]) => [key, restored(field, bytes, rest)]));
 }
 
 function mismatch(): SandboxError {

@@ -10,6 +10,7 @@ const value = fc.letrec((tie) => ({
     leaf,
     fc.array(tie("value"), { maxLength: 4 }),
     fc.dictionary(fc.string({ maxLength: 5 }), tie("value"), { maxKeys: 4 }),
+    fc.dictionary(fc.stringMatching(/^\$*bytes$/), tie("value"), { maxKeys: 2 }),
   ),
 })).value;
 
@@ -19,6 +20,12 @@ test("any value of the contracts comes back from JSON as it was", () => {
       assert.equal(canonical(unpack(JSON.parse(JSON.stringify(pack(original))))), canonical(original));
     }),
   );
+});
+
+test("an object that looks like bytes stays an object", () => {
+  for (const value of [{ $bytes: "QQ==" }, { $$bytes: "QQ==" }, { a: { $bytes: {} } }]) {
+    assert.deepEqual(unpack(JSON.parse(JSON.stringify(pack(value)))), value);
+  }
 });
 
 test("buffers become plain bytes, undefined fields disappear", () => {

@@ -1,13 +1,17 @@
+import { escaped, unescaped } from "#core/marks.ts";
+
+const MARK = "$bytes";
+
 /**
  * Values of the contracts as JSON. The one thing they hold that JSON does not is bytes: those become `{"$bytes": base64}`.
  * Fields that are `undefined` disappear, and read as `undefined` again.
  */
 export function pack(value: unknown): unknown {
-  if (value instanceof Uint8Array) return { $bytes: Buffer.from(value).toString("base64") };
+  if (value instanceof Uint8Array) return { [MARK]: Buffer.from(value).toString("base64") };
   if (Array.isArray(value)) return value.map(pack);
   if (typeof value !== "object" || value === null) return value;
   const fields = Object.entries(value).filter(([, field]) => field !== undefined);
-  return Object.fromEntries(fields.map(([key, field]) => [key, pack(field)]));
+  return Object.fromEntries(escaped(fields, MARK).map(([key, field]) => [key, pack(field)]));
 }
 
 /** The inverse of `pack`, for any JSON value. The shape of the result is the caller's to check. */
@@ -16,11 +20,11 @@ export function unpack(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
   const entries = Object.entries(value);
   const [first] = entries;
-  if (entries.length === 1 && first !== undefined && first[0] === "$bytes" && typeof first[1] === "string") {
+  if (entries.length === 1 && first !== undefined && first[0] === MARK && typeof first[1] === "string") {
     return new Uint8Array(Buffer.from(first[1], "base64"));
   }
   // A null prototype key of a hostile peer must stay a key: fromEntries defines, it does not assign.
-  return Object.fromEntries(entries.map(([key, field]) => [key, unpack(field)]));
+  return Object.fromEntries(unescaped(entries, MARK).map(([key, field]) => [key, unpack(field)]));
 }
 
 /** One text for equal values, whatever the order of their keys. */
