@@ -190,7 +190,9 @@ uint64_t cell_pump(struct cell *cell, const struct cell_request *request, struct
 	cell_cgroups_measure(cell, &request->limits, &outcome->usage);
 	outcome->usage.cpu_us -= p->base_cpu_us < outcome->usage.cpu_us ? p->base_cpu_us : outcome->usage.cpu_us;
 	outcome->verdict = p->verdict;
-	if (p->verdict == VERDICT_ENDED && outcome->usage.cpu_us > request->limits.cpu_us) outcome->verdict = VERDICT_CPU;
-	if (p->verdict != VERDICT_FAULT && outcome->usage.out_of_memory) outcome->verdict = VERDICT_MEMORY;
+	if (p->verdict == VERDICT_FAULT || p->verdict == VERDICT_UNRUNNABLE) return p->input_left;
+	/* Who had used up its time reached other limits only because it was not seen at once: how soon it is must not decide. */
+	if (outcome->usage.cpu_us > request->limits.cpu_us) outcome->verdict = VERDICT_CPU;
+	else if (outcome->usage.out_of_memory) outcome->verdict = VERDICT_MEMORY;
 	return p->input_left;
 }
