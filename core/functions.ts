@@ -1,3 +1,5 @@
+import { separate } from "#core/bulk.ts";
+import type { ByteLimits } from "#core/byte-budget.ts";
 import type { CellFile } from "#core/cells.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { LayerDigest, Resources } from "#core/sandbox.ts";
@@ -143,13 +145,27 @@ export interface FunctionTestResult {
   readonly run: FunctionRun | undefined;
 }
 
+/** A result that counts as held for its project until it is disposed of, or its call's signal aborts: whoever has passed it on disposes. */
+export type HeldResult = FunctionResult & Disposable;
+
+/** Bytes of a result, or of what a call brought. */
+export function bulkBytesOf(value: FunctionCall | FunctionResult): number {
+  return separate(value).bytes.reduce((sum, { length }) => sum + length, 0);
+}
+
+/** The most that results may hold on a node, of which one project may have a quarter. */
+export function resultLimits(totalBytes: number): Pick<ByteLimits, "totalBytes" | "projectBytes"> {
+  return { totalBytes, projectBytes: Math.floor(totalBytes / 4) };
+}
+
 /** Carries out calls on one node, each in a cell of its own. */
 export interface Functions extends AsyncDisposable {
   /**
    * Resolves with what became of it, whatever the code does. Rejects with `Overloaded` when too many wait, `NodeFull` when the node has no
    * memory for functions, the signal's reason when that comes first, and `InvalidArgument` for what no program could be given.
+   * Calls begin as results are disposed of: what is held is bounded.
    */
-  invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult>;
+  invoke(call: FunctionCall, signal: AbortSignal): Promise<HeldResult>;
   readonly load: FunctionLoad;
   /** Ids of the containers of the pools, as the container backend knows them. */
   readonly containers: ReadonlySet<string>;

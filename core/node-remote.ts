@@ -1,4 +1,5 @@
 import { separate } from "#core/bulk.ts";
+import { ByteBudget, type ByteHold } from "#core/byte-budget.ts";
 import type {
   ComputerChannel,
   ComputerStatus,
@@ -17,7 +18,7 @@ import type {
   FileWrite,
   TreeWrite,
 } from "#core/files.ts";
-import type { FunctionCall, FunctionResult } from "#core/functions.ts";
+import { type FunctionCall, type FunctionResult, type HeldResult, resultLimits } from "#core/functions.ts";
 import type { CommandId, InvocationId, SandboxId } from "#core/ids.ts";
 import type { Listener } from "#core/listeners.ts";
 import type {
@@ -69,6 +70,15 @@ import type {
 } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 
+/** Results of functions that nobody has taken yet, unless there is a budget for all nodes. */
+const RESULT_BYTES = 1024 * 1024 * 1024;
+
+/** How a remote node behaves. */
+export interface RemoteNodeOptions extends Omit<RpcOptions, "serve"> {
+  /** Of what results of functions hold on this side: the node keeps what there is no room for. */
+  readonly results?: ByteBudget;
+}
+
 /**
  * A node at the other end of a connection. Indistinguishable from the node itself, but for `Unavailable` when the connection
  * breaks: then a new one is made on a new connection.
@@ -76,8 +86,12 @@ import type { SandboxUsage } from "#core/usage.ts";
 export class RemoteNode implements Node, Disposable {
   readonly #peer: RpcPeer;
 
-  constructor(transport: FrameTransport, options: Omit<RpcOptions, "serve"> = {}) {
+  readonly #results: ByteBudget;
+
+  constructor(transport: FrameTransport, options: RemoteNodeOptions = {}) {
     this.#peer = new RpcPeer(transport, options);
+    this.#results =
+      options.results ?? new ByteBudget({ ...resultLimits(RESULT_BYTES), waiting: Number.POSITIVE_INFINITY });
   }
 
   /** Resolves when the connection is gone. */
@@ -247,10 +261,10 @@ export class RemoteNode implements Node, Disposable {
     return this.#call("fork", [id, children], signal);
   }
 
-  invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {
+  invoke(call: FunctionCall, signal: AbortSignal): Promise<HeldResult> {
     const { value, bytes } = separate(call);
     const options = { signal, upload: encodeBytes(inTurn(bytes)) };
-    return decodeBulk(this.#peer.stream("invoke", encodeValue([value]), options));
+    return this.#held(call.project, this.#peer.stream("invoke", encodeValue([value]), options), signal);
   }
 
   async startInvocation(call: FunctionCall, signal: AbortSignal): Promise<InvocationId> {
@@ -258,13 +272,14 @@ export class RemoteNode implements Node, Disposable {
     return decodeValue(await this.#upload("startInvocation", [value], inTurn(bytes), signal));
   }
 
-  async waitInvocation(
-    id: InvocationId,
-    wait: InvocationWait,
-    signal: AbortSignal,
-  ): Promise<FunctionResult | undefined> {
+  async waitInvocation(id: InvocationId, wait: InvocationWait, signal: AbortSignal): Promise<HeldResult | undefined> {
     const items = this.#peer.stream("waitInvocation", encodeValue([id, wait]), { signal });
-    return (await decodeBulk<{ readonly result?: FunctionResult }>(items)).result;
+    const { result, [Symbol.dispose]: dispose } = await this.#held<{ readonly result?: FunctionResult }>(
+      wait.project,
+      items,
+      signal,
+    );
+    return result && { ...result, [Symbol.dispose]: dispose };
   }
 
   dropInvocation(id: InvocationId, project: string, signal: AbortSignal): Promise<void> {
@@ -303,6 +318,25 @@ export class RemoteNode implements Node, Disposable {
 
   async #call<T>(method: NodeMethod, args: readonly unknown[], signal: AbortSignal): Promise<T> {
     return decodeValue<T>(await this.#peer.call(method, encodeValue(args), { signal }));
+  }
+
+  /** A value whose bytes count as held until it is disposed of. What fits one item counts as nothing. */
+  async #held<T extends object>(
+    project: string,
+    items: AsyncIterable<Payload>,
+    signal: AbortSignal,
+  ): Promise<T & Disposable> {
+    let hold: ByteHold | undefined;
+    const dispose = () => hold?.[Symbol.dispose]();
+    try {
+      const value = await decodeBulk<T>(items, async (bytes) => {
+        hold = await this.#results.take(project, bytes, signal);
+      });
+      return { ...value, [Symbol.dispose]: dispose };
+    } catch (error) {
+      dispose();
+      throw error;
+    }
   }
 
   async *#values<T>(

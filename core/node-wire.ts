@@ -66,8 +66,6 @@ export type NodeMethod = keyof typeof NODE_METHODS;
 const NO_BYTES = new Uint8Array();
 /** An item of the RPC holds 128 KiB with its head; longer pieces of files are cut. */
 const PIECE_BYTES = 124 * 1024;
-/** Bytes beside a head of unknown size. */
-const HEAD_BYTES = 32 * 1024;
 
 /** A value that is no bulk. */
 export function encodeValue(value: unknown): Payload {
@@ -200,24 +198,48 @@ export function decodeResult(payload: Payload): CommandResult {
   return { command, output: { stdout: bytes.subarray(0, stdoutBytes), stderr: bytes.subarray(stdoutBytes) } };
 }
 
-/** A value with bytes of any length in it as items: the bytes first, the rest of it as the head of the last. */
-export async function* encodeBulk(value: Promise<unknown>): AsyncGenerator<Payload, void, undefined> {
-  const { value: plain, bytes } = separate(await value);
-  const all = bytes.filter(({ length }) => length > 0);
-  for (const each of all.slice(0, -1)) yield* cut(each);
-  const last = all.at(-1) ?? NO_BYTES;
-  // What is small goes with the head: one item less.
-  if (last.length > HEAD_BYTES) yield* cut(last);
-  yield { head: plain, bytes: last.length > HEAD_BYTES ? NO_BYTES : last };
+/** How long the two runs of bytes are that a value with bytes of any length becomes: its JSON, and its bytes. */
+interface BulkHead {
+  readonly jsonBytes: number;
+  readonly bytes: number;
 }
 
-/** The inverse of `encodeBulk`. Throws `Internal` when the last item has not come. */
-export async function decodeBulk<T>(items: AsyncIterable<Payload>): Promise<T> {
-  const pieces: Uint8Array[] = [];
+/** A value with bytes of any length in it as items. The first tells the size of all, so that its reader can make room before it takes more. */
+export async function* encodeBulk(value: Promise<unknown>): AsyncGenerator<Payload, void, undefined> {
+  const { value: plain, bytes } = separate(await value);
+  const json = Buffer.from(JSON.stringify(plain));
+  const size = bytes.reduce((sum, { length }) => sum + length, 0);
+  const head: BulkHead = { jsonBytes: json.length, bytes: size };
+  if (json.length + size <= PIECE_BYTES) {
+    yield { head, bytes: Buffer.concat([json, ...bytes]) };
+    return;
+  }
+  yield { head, bytes: NO_BYTES };
+  for (const each of [json, ...bytes]) yield* cut(each);
+}
+
+/**
+ * The inverse of `encodeBulk`; takes what it has no room for once `room` has made some. Throws `Internal` when the last item has not come.
+ */
+export async function decodeBulk<T>(
+  items: AsyncIterable<Payload>,
+  room: (bytes: number) => Promise<void> = async () => undefined,
+): Promise<T> {
+  let sizes: BulkHead | undefined;
+  let all = Buffer.alloc(0);
+  let at = 0;
   for await (const { head, bytes } of items) {
-    // A copy: the next item may lie in the same buffer.
-    pieces.push(Buffer.from(bytes));
-    if (head !== undefined) return join(head, Buffer.concat(pieces)) as T;
+    if (sizes === undefined) {
+      sizes = head as BulkHead;
+      const size = sizes.jsonBytes + sizes.bytes;
+      if (bytes.length < size) await room(size);
+      all = Buffer.allocUnsafe(size);
+    }
+    at += bytes.length;
+    if (at > all.length) break;
+    all.set(bytes, at - bytes.length);
+    if (at === all.length)
+      return join(JSON.parse(all.toString("utf8", 0, sizes.jsonBytes)), all.subarray(sizes.jsonBytes)) as T;
   }
   throw new SandboxError("Internal", "an answer of the node was cut short");
 }

@@ -1,7 +1,7 @@
 import type { ResourceClass } from "#core/backend.ts";
 import type { NodeComputers } from "#core/computers.ts";
 import type { NodeFiles } from "#core/files.ts";
-import type { FunctionCall, FunctionLoad, FunctionResult } from "#core/functions.ts";
+import type { FunctionCall, FunctionLoad, HeldResult } from "#core/functions.ts";
 import type { CommandId, EdgeId, InvocationId, SandboxId } from "#core/ids.ts";
 import type { ForkChild, Forked, PackedDiff, PackOptions } from "#core/packing.ts";
 import type { NodePorts } from "#core/ports.ts";
@@ -98,12 +98,12 @@ export interface Node extends NodeFiles, NodePorts, NodeComputers {
    * Carries out one call of a function, and resolves with what became of it, whatever its code does. `Overloaded` when too many wait here,
    * `FailedPrecondition` when the node runs none.
    */
-  invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult>;
+  invoke(call: FunctionCall, signal: AbortSignal): Promise<HeldResult>;
 
   /** Takes a call on, and resolves at once. Its result waits here for ten minutes, or until it is dropped. */
   startInvocation(call: FunctionCall, signal: AbortSignal): Promise<InvocationId>;
   /** The result, or undefined after `waitMs` without one. Rejects as `invoke` does, and with `NotFound` for what the project has not started. */
-  waitInvocation(id: InvocationId, wait: InvocationWait, signal: AbortSignal): Promise<FunctionResult | undefined>;
+  waitInvocation(id: InvocationId, wait: InvocationWait, signal: AbortSignal): Promise<HeldResult | undefined>;
   /** Gives a call up, or its result. Success when there is none. */
   dropInvocation(id: InvocationId, project: string, signal: AbortSignal): Promise<void>;
 

@@ -1,7 +1,7 @@
 import type { Backend } from "#core/backend.ts";
 import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
-import type { FunctionCall, FunctionHost, FunctionResult, Functions } from "#core/functions.ts";
+import type { FunctionCall, FunctionHost, Functions, HeldResult } from "#core/functions.ts";
 import type { InvocationId, SandboxId } from "#core/ids.ts";
 import type { InvocationWait, Node, NodeInfo, ResourceCount, SandboxFilter, UsageRead } from "#core/node.ts";
 import { canonical } from "#core/pack.ts";
@@ -198,7 +198,7 @@ export class Edge extends GuestCalls implements Node {
     }
   }
 
-  async invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {
+  async invoke(call: FunctionCall, signal: AbortSignal): Promise<HeldResult> {
     this.#enter(signal);
     return required(this.#functions).invoke(call, signal);
   }
@@ -208,11 +208,7 @@ export class Edge extends GuestCalls implements Node {
     return required(this.#invocations).start(call);
   }
 
-  async waitInvocation(
-    id: InvocationId,
-    wait: InvocationWait,
-    signal: AbortSignal,
-  ): Promise<FunctionResult | undefined> {
+  async waitInvocation(id: InvocationId, wait: InvocationWait, signal: AbortSignal): Promise<HeldResult | undefined> {
     this.#enter(signal);
     return required(this.#invocations).wait(id, wait, signal);
   }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { ManualClock } from "#core/clock.ts";
-import type { FunctionCall, FunctionResult, Functions } from "#core/functions.ts";
+import type { FunctionCall, Functions, HeldResult } from "#core/functions.ts";
 import type { EdgeId } from "#core/ids.ts";
 import { Invocations } from "./invocations.ts";
 
@@ -10,19 +10,21 @@ const CALL = { project: "p" } as FunctionCall;
 
 /** Calls that a test ends by hand. */
 interface Running {
-  readonly end: PromiseWithResolvers<FunctionResult>;
+  readonly end: PromiseWithResolvers<HeldResult>;
   readonly signal: AbortSignal;
 }
 
 let running: Running[];
+let disposed: number;
 let clock: ManualClock;
 let invocations: Invocations;
 beforeEach(() => {
   running = [];
+  disposed = 0;
   clock = new ManualClock();
   const functions: Pick<Functions, "invoke"> = {
     invoke(_call, signal) {
-      const end = Promise.withResolvers<FunctionResult>();
+      const end = Promise.withResolvers<HeldResult>();
       running.push({ end, signal });
       return end.promise;
     },
@@ -31,7 +33,7 @@ beforeEach(() => {
 });
 
 const never = new AbortController().signal;
-const result = (stdoutBytes = 0): FunctionResult => ({
+const result = (stdoutBytes = 0): HeldResult => ({
   status: "ok",
   message: undefined,
   compile: undefined,
@@ -47,6 +49,9 @@ const result = (stdoutBytes = 0): FunctionResult => ({
   },
   files: [],
   tests: [],
+  [Symbol.dispose]: () => {
+    disposed += 1;
+  },
 });
 const settled = () => new Promise(setImmediate);
 const wait = (id: ReturnType<Invocations["start"]>, project = "p") =>
@@ -97,9 +102,49 @@ test("the oldest results give way when all together are too large, never a call 
   assert.equal((await wait(runs))?.status, "ok");
 });
 
-test("a thousand calls at once are enough, and the end of the node gives all of them up", () => {
+test("a result that waits here is not held by the functions, whoever takes it", async () => {
+  const id = invocations.start(CALL);
+  running[0]?.end.resolve(result());
+  (await wait(id))?.[Symbol.dispose]();
+  assert.equal((await wait(id))?.status, "ok");
+  assert.equal(disposed, 1);
+});
+
+test("of results that are too large together those of the project give way that has most", async () => {
+  const small = invocations.start({ ...CALL, project: "q" });
+  running[0]?.end.resolve(result(20 * 1024 * 1024));
+  await settled();
+  const large = Array.from({ length: 3 }, () => invocations.start(CALL));
+  for (const index of [3, 2, 1]) {
+    running[index]?.end.resolve(result(100 * 1024 * 1024));
+    await settled();
+  }
+  assert.equal((await wait(small, "q"))?.status, "ok");
+  const [last, middle, first] = large;
+  assert.ok(first !== undefined && middle !== undefined && last !== undefined);
+  // The one that ended first went, not the one that was started first.
+  await assert.rejects(wait(first), { kind: "NotFound" });
+  for (const id of [middle, last]) assert.equal((await wait(id))?.status, "ok");
+});
+
+test("a project has a thousand calls at once, others go on; the end of the node gives all of them up", () => {
   for (let call = 0; call < 1_000; call += 1) invocations.start(CALL);
-  assert.throws(() => invocations.start(CALL), { kind: "Overloaded", details: { retryAfterMs: 10_000 } });
+  const refused = { kind: "Overloaded", details: { retryAfterMs: 10_000 } };
+  assert.throws(() => invocations.start(CALL), refused);
+  for (let other = 0; other < 7_000; other += 1) invocations.start({ ...CALL, project: `q${other % 7}` });
+  assert.throws(() => invocations.start({ ...CALL, project: "r" }), refused);
   invocations[Symbol.dispose]();
   assert.ok(running.every(({ signal }) => signal.aborted));
+});
+
+test("a project's calls bring a quarter of what all may bring, or one call more; it is free when they end", async () => {
+  const bringing = (mib: number, project = "p") => ({ ...CALL, project, stdin: new Uint8Array(mib * 1024 * 1024) });
+  invocations.start(bringing(60));
+  assert.throws(() => invocations.start(bringing(5)), { kind: "Overloaded" });
+  invocations.start(bringing(100, "q"));
+  assert.throws(() => invocations.start(bringing(100, "r")), { kind: "Overloaded" });
+  running[0]?.end.reject(new Error("lost"));
+  await settled();
+  invocations.start(bringing(5));
+  invocations.start(bringing(100, "r"));
 });

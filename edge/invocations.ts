@@ -1,23 +1,29 @@
-import { separate } from "#core/bulk.ts";
 import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
-import type { FunctionCall, FunctionResult, Functions } from "#core/functions.ts";
+import {
+  bulkBytesOf,
+  type FunctionCall,
+  type FunctionResult,
+  type Functions,
+  type HeldResult,
+} from "#core/functions.ts";
 import { type EdgeId, type InvocationId, newInvocationId } from "#core/ids.ts";
 import type { InvocationWait } from "#core/node.ts";
 import { abortable } from "#edge/abort.ts";
 
 /** Whoever has not come for a result after so long has forgotten it. */
 const KEPT_MS = 10 * 60_000;
-/** Calls that run or whose results wait. */
-const MOST = 1_000;
-/** Of all results that wait; the oldest go first. As much of what calls bring may wait for their ends. */
+/** Calls that run or whose results wait, and those of one project. */
+const MOST = 8_000;
+const MOST_OF_PROJECT = 1_000;
+/** Of all results that wait. As much of what calls bring may wait for their ends, a quarter of it of one project. */
 const MOST_BYTES = 256 * 1024 * 1024;
 
 interface Invocation {
   readonly project: string;
   readonly result: Promise<FunctionResult>;
   readonly giveUp: AbortController;
-  /** Undefined while it runs. */
+  /** Of its result; undefined while it runs. */
   bytes: number | undefined;
 }
 
@@ -26,10 +32,10 @@ export class Invocations implements Disposable {
   readonly #functions: Functions;
   readonly #clock: Clock;
   readonly #edge: EdgeId;
-  /** The oldest first. */
+  /** Those that ended first come first. */
   readonly #kept = new Map<InvocationId, Invocation>();
-  /** Of what calls that have not ended brought. */
-  #broughtBytes = 0;
+  /** Of what calls brought that have not ended, by project. */
+  readonly #brought = new Map<string, number>();
 
   constructor(functions: Functions, parts: { readonly clock: Clock; readonly edge: EdgeId }) {
     this.#functions = functions;
@@ -37,23 +43,24 @@ export class Invocations implements Disposable {
     this.#edge = parts.edge;
   }
 
-  /** Throws `Overloaded` when too many run or wait, or too much of what they brought. */
+  /** Throws `Overloaded` when too many run or wait, here or of the project, or too much of what they brought. */
   start(call: FunctionCall): InvocationId {
-    if (this.#kept.size >= MOST) throw overloaded(`${MOST} calls run or have results that nobody has taken`);
-    const broughtBytes = bytesOf(call);
-    if (this.#broughtBytes > 0 && this.#broughtBytes + broughtBytes > MOST_BYTES) {
-      throw overloaded(`calls with ${this.#broughtBytes} bytes of input and files run or wait`);
-    }
-    this.#broughtBytes += broughtBytes;
+    const broughtBytes = bulkBytesOf(call);
+    this.#admit(call.project, broughtBytes);
+    this.#bring(call.project, broughtBytes);
     const id = newInvocationId(this.#edge);
     const giveUp = new AbortController();
-    const result = this.#functions.invoke(call, giveUp.signal).finally(() => {
-      this.#broughtBytes -= broughtBytes;
-    });
-    const invocation: Invocation = { project: call.project, result, giveUp, bytes: undefined };
-    this.#kept.set(id, invocation);
+    const result = this.#functions
+      .invoke(call, giveUp.signal)
+      .then((held) => {
+        // From here on it is counted here.
+        held[Symbol.dispose]();
+        return held;
+      })
+      .finally(() => this.#bring(call.project, -broughtBytes));
+    this.#kept.set(id, { project: call.project, result, giveUp, bytes: undefined });
     result.then(
-      (value) => this.#ended(id, bytesOf(value)),
+      (value) => this.#ended(id, bulkBytesOf(value)),
       () => this.#ended(id, 0),
     );
     return id;
@@ -63,7 +70,7 @@ export class Invocations implements Disposable {
     id: InvocationId,
     { project, waitMs }: InvocationWait,
     signal: AbortSignal,
-  ): Promise<FunctionResult | undefined> {
+  ): Promise<HeldResult | undefined> {
     const known = this.#kept.get(id);
     // Calls of others are as unknown as those that never were.
     if (known?.project !== project) {
@@ -72,7 +79,9 @@ export class Invocations implements Disposable {
     const { promise, resolve } = Promise.withResolvers<undefined>();
     using _timer = this.#clock.after(waitMs, () => resolve(undefined));
     // The timer is gone with this scope.
-    return await abortable(Promise.race([known.result, promise]), signal);
+    const result = await abortable(Promise.race([known.result, promise]), signal);
+    // It stays here, and is counted here, whoever looks at it.
+    return result && { ...result, [Symbol.dispose]: () => undefined };
   }
 
   drop(id: InvocationId, project: string): void {
@@ -87,23 +96,49 @@ export class Invocations implements Disposable {
     this.#kept.clear();
   }
 
+  #admit(project: string, broughtBytes: number): void {
+    let own = 0;
+    for (const kept of this.#kept.values()) own += kept.project === project ? 1 : 0;
+    if (own >= MOST_OF_PROJECT)
+      throw overloaded(`${own} calls of this project run or have results that nobody has taken`);
+    if (this.#kept.size >= MOST) throw overloaded(`${MOST} calls run or have results that nobody has taken`);
+    const brought = [...this.#brought.values()].reduce((sum, bytes) => sum + bytes, 0);
+    const ownBrought = this.#brought.get(project) ?? 0;
+    const isOver = (bytes: number, most: number) => bytes > 0 && bytes + broughtBytes > most;
+    if (isOver(brought, MOST_BYTES) || isOver(ownBrought, MOST_BYTES / 4)) {
+      throw overloaded(
+        `calls with ${brought} bytes of input and files run or wait, ${ownBrought} of them of this project`,
+      );
+    }
+  }
+
+  #bring(project: string, bytes: number): void {
+    const brought = (this.#brought.get(project) ?? 0) + bytes;
+    if (brought > 0) this.#brought.set(project, brought);
+    else this.#brought.delete(project);
+  }
+
   #ended(id: InvocationId, bytes: number): void {
     const known = this.#kept.get(id);
     if (known === undefined) return;
     known.bytes = bytes;
+    this.#kept.delete(id);
+    this.#kept.set(id, known);
     this.#clock.after(KEPT_MS, () => this.#kept.delete(id));
-    let left = [...this.#kept.values()].reduce((sum, each) => sum + (each.bytes ?? 0), 0);
-    for (const [oldest, { bytes: freed }] of this.#kept) {
-      if (left <= MOST_BYTES || oldest === id) return;
-      if (freed === undefined) continue;
-      this.#kept.delete(oldest);
-      left -= freed;
-    }
+    this.#makeRoom();
   }
-}
 
-function bytesOf(value: FunctionCall | FunctionResult): number {
-  return separate(value).bytes.reduce((sum, { length }) => sum + length, 0);
+  /** The oldest results go first, of the project whose results are the largest together: nobody's give way to those of who keeps more. */
+  #makeRoom(): void {
+    const held = new Map<string, number>();
+    for (const { project, bytes = 0 } of this.#kept.values()) held.set(project, (held.get(project) ?? 0) + bytes);
+    const [[largest, ofLargest] = ["", 0]] = [...held].sort(([, a], [, b]) => b - a);
+    const all = [...held.values()].reduce((sum, bytes) => sum + bytes, 0);
+    if (all <= MOST_BYTES || ofLargest === 0) return;
+    const [oldest] = [...this.#kept].find(([, { project, bytes = 0 }]) => project === largest && bytes > 0) ?? [];
+    if (oldest !== undefined) this.#kept.delete(oldest);
+    this.#makeRoom();
+  }
 }
 
 function overloaded(message: string): SandboxError {

@@ -93,7 +93,7 @@ const HANDLERS: Readonly<Record<NodeMethod, Handler>> = {
     value(node.waitForPort(sandbox(args), Number(args[1]), Number(args[2]), signal)),
   listListeners: (node, args, { signal }) => value(node.listListeners(sandbox(args), signal)),
   invoke: (node, args, { signal, upload }) =>
-    encodeBulk(takeBulk<FunctionCall>(args[0], decodeBytes(upload)).then((call) => node.invoke(call, signal))),
+    heldBulk(takeBulk<FunctionCall>(args[0], decodeBytes(upload)).then((call) => node.invoke(call, signal))),
   packDiff: (node, args, { signal }) => value(node.packDiff(sandbox(args), fields(args[1]), signal)),
   fork: (node, args, { signal }) => value(node.fork(sandbox(args), fields(args[1]), signal)),
   startInvocation: (node, args, { signal, upload }) =>
@@ -130,6 +130,12 @@ async function takeBulk<T>(value: unknown, upload: AsyncIterable<Uint8Array>): P
     if (size > BULK_LIMIT_BYTES) throw new SandboxError("TooLarge", `a call of more than ${BULK_LIMIT_BYTES} bytes`);
   }
   return join(value, Buffer.concat(pieces)) as T;
+}
+
+/** What is held until its reader has taken it. */
+async function* heldBulk(result: Promise<Disposable>): AsyncGenerator<Payload, void, undefined> {
+  using held = await result;
+  yield* encodeBulk(Promise.resolve(held));
 }
 
 async function value(result: Promise<unknown>): Promise<Payload> {

@@ -1,10 +1,12 @@
 import { createHash } from "node:crypto";
 import type { Backend } from "#core/backend.ts";
 import { separate } from "#core/bulk.ts";
+import { ByteBudget } from "#core/byte-budget.ts";
 import type { CellFile, CellLimits, CellRequest, CellResult } from "#core/cells.ts";
 import type { Clock } from "#core/clock.ts";
 import { asSandboxError } from "#core/errors.ts";
 import {
+  bulkBytesOf,
   type FunctionCall,
   type FunctionHost,
   type FunctionLimits,
@@ -12,13 +14,16 @@ import {
   type FunctionResult,
   type FunctionRuntime,
   type Functions,
+  type HeldResult,
   OUTPUT_FILES_LIMIT_BYTES,
+  resultLimits,
   wallMsOf,
 } from "#core/functions.ts";
 import { type Compilation, CompileCache, type Compiled } from "./compiled.ts";
 import { judge } from "./judge.ts";
 import { messageOf, runOf, statusOf } from "./outcome.ts";
 import { FunctionPool, type PoolLimits } from "./pool.ts";
+import { COMPILE_OUTPUT_BYTES, mostBytesOf } from "./room.ts";
 import { FunctionTurns } from "./turns.ts";
 
 /** What an operator decides about functions of a node. */
@@ -28,6 +33,8 @@ export interface FunctionSettings {
   /** Of all calls that run. */
   readonly memoryMiB: number;
   readonly queued: number;
+  /** Of results of calls that run, as large as they may become, and of those that nobody has taken. */
+  readonly resultBytes: number;
   readonly cpus: number;
   readonly cacheBytes: number;
   readonly pools: PoolLimits;
@@ -46,8 +53,6 @@ export interface FunctionOptions {
 /** A call that the node lost is carried out once more: it left nothing behind. */
 const TRIES = 2;
 const COMPILE_PIDS = 256;
-/** A message of a compiler that is longer helps nobody. */
-const COMPILE_OUTPUT_BYTES = 64 * 1024;
 const CHECKER_LIMITS: FunctionLimits = {
   compileMs: 30_000,
   runMs: 10_000,
@@ -72,6 +77,7 @@ class ContainerFunctions implements Functions {
   readonly #once = new Set<FunctionPool>();
   readonly #turns: FunctionTurns;
   readonly #cache: CompileCache;
+  readonly #results: ByteBudget;
   #timer: Disposable;
   #closed = false;
 
@@ -79,18 +85,33 @@ class ContainerFunctions implements Functions {
     this.#options = options;
     this.#turns = new FunctionTurns(options.settings);
     this.#cache = new CompileCache(options.settings.cacheBytes);
+    const { queued: waiting, resultBytes } = options.settings;
+    this.#results = new ByteBudget({ ...resultLimits(resultBytes), waiting });
     this.#timer = this.#tidyLater();
   }
 
   get load(): FunctionLoad {
-    return { running: this.#turns.running, queued: this.#turns.queued };
+    return { running: this.#turns.running, queued: this.#turns.queued + this.#results.waiting };
   }
 
   get containers(): ReadonlySet<string> {
     return new Set([...this.#pools.values(), ...this.#once].flatMap((pool) => pool.containers));
   }
 
-  async invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {
+  async invoke(call: FunctionCall, signal: AbortSignal): Promise<HeldResult> {
+    const hold = await this.#results.take(call.project, mostBytesOf(call), signal);
+    const dispose = () => hold[Symbol.dispose]();
+    try {
+      const result = await this.#carryOut(call, signal);
+      hold.resize(bulkBytesOf(result));
+      return { ...result, [Symbol.dispose]: dispose };
+    } catch (error) {
+      dispose();
+      throw error;
+    }
+  }
+
+  async #carryOut(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {
     signal.throwIfAborted();
     const made = await this.#compile(call, signal);
     if (made?.accepted === false) return refusal(made);
@@ -166,7 +187,7 @@ class ContainerFunctions implements Functions {
     { test, output }: { readonly test: FunctionCall["tests"][number]; readonly output: Uint8Array },
     signal: AbortSignal,
   ): Promise<number | undefined> {
-    const { run, status } = await this.invoke(
+    const { run, status } = await this.#carryOut(
       {
         ...call,
         runtime: checker.runtime,

@@ -13,6 +13,10 @@ const FLOOR = 2;
 /** What an operator may set about functions. */
 export const FUNCTION_SETTINGS = {
   functionMemory: mebibytes("2GiB", "Memory of all calls of functions that run at once; more wait."),
+  functionResults: mebibytes(
+    "1GiB",
+    "Results of functions, as large as those of running calls may become, until they are taken; a project has a quarter.",
+  ),
   functionQueue: integer("1000", "Calls of functions that may wait; more are turned away.", { min: 1, max: 100_000 }),
 };
 
@@ -24,6 +28,7 @@ export function functionSettings(config: SettingsOf<typeof FUNCTION_SETTINGS>): 
     running,
     memoryMiB: config.functionMemory,
     queued: config.functionQueue,
+    resultBytes: config.functionResults * MIB,
     cpus,
     cacheBytes: COMPILED_BYTES,
     pools: { floor: Math.min(FLOOR, running), ceiling: running, idleMs: IDLE_MS },

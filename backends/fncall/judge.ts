@@ -9,9 +9,7 @@ import {
 } from "#core/functions.ts";
 import { accepts } from "./checkers.ts";
 import { messageOf, runOf, statusOf } from "./outcome.ts";
-
-/** Tests of one call that are under way at once. */
-const AT_ONCE = 4;
+import { TESTS_AT_ONCE } from "./room.ts";
 
 /** What judging needs of whoever runs programs. */
 export interface JudgeParts {
@@ -45,7 +43,7 @@ export async function judge(
       if (result.verdict !== "accepted") failedAt = Math.min(failedAt, index);
     }
   };
-  await Promise.all(Array.from({ length: Math.min(AT_ONCE, call.tests.length) }, work));
+  await Promise.all(Array.from({ length: Math.min(TESTS_AT_ONCE, call.tests.length) }, work));
   // One that was begun before an earlier one failed counts as not run: what is told must not depend on who was faster.
   return results.map((result, index) => (call.stopEarly && index > failedAt ? SKIPPED : (result ?? SKIPPED)));
 }

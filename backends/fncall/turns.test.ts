@@ -99,3 +99,20 @@ test("whatever is asked for, limits hold and everybody has a turn", async () => 
     }),
   );
 });
+
+test("a project cannot keep others out of the line: its last gives way to one who has less in it", async () => {
+  const turns = new FunctionTurns({ running: 1, memoryMiB: 100, queued: 4 });
+  const first = held();
+  const running = turns.run("a", 1, first.work, NEVER);
+  const order: string[] = [];
+  const ask = (project: string, name: string) => turns.run(project, 1, async () => order.push(name), NEVER);
+  const waiting = ["a1", "a2", "a3", "a4"].map((name) => ask("a", name));
+  const b = [ask("b", "b1"), ask("b", "b2")];
+  await Promise.all([waiting[3], waiting[2]].map((given) => assert.rejects(given ?? running, { kind: "Overloaded" })));
+  await assert.rejects(ask("b", "b3"), { kind: "Overloaded" });
+  await assert.rejects(ask("a", "a5"), { kind: "Overloaded" });
+  first.end();
+  await Promise.all([running, waiting[0], waiting[1], ...b]);
+  assert.deepEqual(order, ["a1", "b1", "a2", "b2"]);
+  assert.deepEqual([turns.running, turns.queued], [0, 0]);
+});

@@ -11,11 +11,13 @@ export interface TurnLimits {
 interface Waiting {
   readonly memoryMiB: number;
   readonly start: () => void;
+  readonly giveWay: (error: SandboxError) => void;
 }
 
 /**
  * Who runs next: projects take turns, and within one the first comes first. Nobody overtakes whose memory does not fit yet, so
- * that large calls are not starved by small ones.
+ * that large calls are not starved by small ones. When the line is full, the last of the project that has most in it gives way to one of a
+ * project that has less.
  */
 export class FunctionTurns {
   readonly #limits: TurnLimits;
@@ -68,7 +70,7 @@ export class FunctionTurns {
       this.#take(memoryMiB);
       return Promise.resolve();
     }
-    if (this.#queued >= this.#limits.queued) throw this.#overloaded();
+    if (this.#queued >= this.#limits.queued) this.#makePlace(project);
     return new Promise((resolve, reject) => {
       const leave = () => {
         this.#drop(project, waiting);
@@ -79,11 +81,27 @@ export class FunctionTurns {
         signal.removeEventListener("abort", leave);
         resolve();
       };
-      const waiting = { memoryMiB, start };
+      const giveWay = (error: SandboxError) => {
+        signal.removeEventListener("abort", leave);
+        reject(error);
+      };
+      const waiting = { memoryMiB, start, giveWay };
       this.#projects.set(project, [...(this.#projects.get(project) ?? []), waiting]);
       this.#queued += 1;
       signal.addEventListener("abort", leave, { once: true });
     });
+  }
+
+  /** Throws `Overloaded` when no other project has more in the line. */
+  #makePlace(project: string): void {
+    let largest: readonly [string, readonly Waiting[]] = [project, this.#projects.get(project) ?? []];
+    const own = largest[1].length;
+    for (const each of this.#projects) if (each[1].length > largest[1].length) largest = each;
+    const last = largest[1].at(-1);
+    if (last === undefined || largest[1].length <= own + 1) throw this.#overloaded();
+    const error = this.#overloaded();
+    this.#drop(largest[0], last);
+    last.giveWay(error);
   }
 
   #next(): void {

@@ -7,9 +7,18 @@ import { BEAT_MS, withinMs } from "./stream.ts";
  * between must not take a quiet stream for a dead one. What fails before anything was sent rejects; what fails later is the
  * last value, an error as every reply has it: a stream that has begun has no other place to say it.
  */
-export async function* jsonLines<T>(
+export function jsonLines<T>(
   source: AsyncIterable<T>,
   view: (value: T) => object,
+  { form = LINES, beatMs = BEAT_MS }: { readonly form?: EventForm | undefined; readonly beatMs?: number } = {},
+): AsyncGenerator<Uint8Array, void, undefined> {
+  return longLines(source, (value) => [Buffer.from(form.encode(view(value), undefined))], { form, beatMs });
+}
+
+/** The same for values whose lines may be long: each is made piece by piece, as the reader takes them. */
+export async function* longLines<T>(
+  source: AsyncIterable<T>,
+  line: (value: T) => Iterable<Uint8Array>,
   { form = LINES, beatMs = BEAT_MS }: { readonly form?: EventForm | undefined; readonly beatMs?: number } = {},
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const values = source[Symbol.asyncIterator]();
@@ -19,8 +28,11 @@ export async function* jsonLines<T>(
       const value = await withinMs(next, beatMs);
       if (value?.done === true) return;
       hasBegun = true;
-      yield Buffer.from(value === undefined ? form.beat : form.encode(view(value.value), undefined));
-      if (value !== undefined) next = values.next();
+      if (value === undefined) yield Buffer.from(form.beat);
+      else {
+        yield* line(value.value);
+        next = values.next();
+      }
     }
   } catch (error) {
     if (!hasBegun) throw error;

@@ -179,9 +179,8 @@ function addRoute(app: FastifyInstance, { iam }: Services, name: OperationName, 
     async handler(request, reply) {
       const call = read(request, reply);
       const answer = await untilAborted(handle(call), call.scope.signal);
-      if (operation.reply === "bytes" || (typeof operation.reply === "object" && "line" in operation.reply)) {
-        return reply.hijack();
-      }
+      // Streams, and what is too long for one text, have been sent by their handlers.
+      if (reply.raw.headersSent) return reply.hijack();
       return reply.code(operation.status).send(answer);
     },
   });

@@ -1,5 +1,5 @@
 import { SandboxError } from "#core/errors.ts";
-import type { FunctionCall, FunctionResult } from "#core/functions.ts";
+import type { FunctionCall, HeldResult } from "#core/functions.ts";
 import { type EdgeId, edgeOf, type InvocationId } from "#core/ids.ts";
 import type { Node } from "#core/node.ts";
 import type { Watcher } from "../watcher/watcher.ts";
@@ -15,7 +15,7 @@ export class Invoker {
   }
 
   /** Rejects with what the last node said when none takes it. */
-  invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {
+  invoke(call: FunctionCall, signal: AbortSignal): Promise<HeldResult> {
     return this.#onOne((node) => node.invoke(call, signal));
   }
 

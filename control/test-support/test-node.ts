@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { SandboxError } from "#core/errors.ts";
 import type { FileChange, FileDigest, FileRead, FileWatch, FileWrite, TreeWrite } from "#core/files.ts";
-import type { FunctionCall, FunctionResult } from "#core/functions.ts";
+import type { FunctionCall, HeldResult } from "#core/functions.ts";
 import {
   type CommandId,
   type EdgeId,
@@ -115,11 +115,12 @@ export class TestNode extends NoComputers implements Node {
     };
   }
 
-  async invoke(call: FunctionCall, signal: AbortSignal): Promise<FunctionResult> {
+  async invoke(call: FunctionCall, signal: AbortSignal): Promise<HeldResult> {
     await this.#enter("invoke", signal);
     const run = { exitCode: 0, signal: undefined, stdout: call.stdin, stderr: new Uint8Array(), outputCut: false };
     const times = { wallMs: 1, cpuMs: 1, peakMemoryBytes: 1 };
-    return { status: "ok", message: undefined, compile: undefined, run: { ...run, ...times }, files: [], tests: [] };
+    const result = { status: "ok", message: undefined, compile: undefined, run: { ...run, ...times } } as const;
+    return { ...result, files: [], tests: [], [Symbol.dispose]: () => undefined };
   }
 
   async startInvocation(_call: FunctionCall, signal: AbortSignal): Promise<InvocationId> {

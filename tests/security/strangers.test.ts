@@ -5,12 +5,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { OPERATIONS, type OperationName } from "#api/index.ts";
-import { Iam } from "#control/iam/iam.ts";
-import { SqliteState } from "#control/state/sqlite.ts";
-import { systemClock } from "#core/clock.ts";
 import { Client, type Command, type Sandbox } from "#sdk";
 import { addShell } from "../functions/support.ts";
 import { startNode, type TestNode } from "../support/node.ts";
+import { tokenOfNew } from "../support/projects.ts";
 
 interface Asked {
   readonly query?: string;
@@ -70,7 +68,7 @@ before(async () => {
   command = await sandbox.start(["sh", "-c", "echo secret; cat"], { stdin: "pipe" });
   const session = await sandbox.session({ name: "mine" });
   call = await node.client.functions.start({ runtime: "sh", code: "echo secret" });
-  token = await tokenOf("strangers");
+  token = await tokenOfNew(node, "strangers");
   parts = {
     ...{ id: sandbox.id, command: command.id, session: session.name, stream: "stdout", call },
     name: "busybox",
@@ -80,14 +78,6 @@ after(async () => {
   await node[Symbol.asyncDispose]();
   rmSync(store, { recursive: true });
 });
-
-/** Of a member of a new project. The API makes no projects: an operator's tools do, with the same store. */
-async function tokenOf(project: string): Promise<string> {
-  await using state = new SqliteState(join(node.dataDir, "control.db"));
-  const iam = new Iam(state, systemClock);
-  await iam.createProject(project);
-  return await iam.createToken({ name: "member", project, role: "member" });
-}
 
 interface Answer {
   readonly status: number | undefined;
