@@ -83,8 +83,7 @@ test("random verbs, deaths, failures and crashes end in a state that agrees with
         if (one.kind === "wait") await new Promise(setImmediate);
       }
       sabotage.clear();
-      await Promise.all(pending);
-      await settle(rig);
+      await finish(rig, pending);
       await check(rig);
     }),
     { numRuns: 120, timeout: HANG_MS },
@@ -116,6 +115,21 @@ test("a create of an id under removal ends when the edge stops", { timeout: HANG
 async function runAndCheck(rig: Rig, id: SandboxId): Promise<void> {
   const { command, output } = await run(rig.edge, id, ["echo", "x"]);
   if (command.status?.cause === "exited") assert.equal(Buffer.from(output?.stdout ?? []).toString(), "x\n");
+}
+
+/** Whoever waits for a command of a sandbox that was paused meanwhile waits until somebody resumes it. */
+async function finish(rig: Rig, pending: readonly Promise<unknown>[]): Promise<void> {
+  let left = pending.length;
+  const over = () => {
+    left -= 1;
+  };
+  for (const one of pending) one.then(over, over);
+  do {
+    await settle(rig);
+    await new Promise(setImmediate);
+  } while (left > 0);
+  await Promise.all(pending);
+  await settle(rig);
 }
 
 /** Removals that failed are asked for again; losses are noticed. */
