@@ -80,6 +80,20 @@ function label(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => alphabet[byte & 31]).join("");
 }
 
+/** Random bytes, each given once. Asking the kernel for a few costs as much as asking it for many. */
+class RandomBlock {
+  #left: Uint8Array = new Uint8Array(0);
+
+  take(length: number): Uint8Array {
+    if (this.#left.length < length) this.#left = randomBytes(4_096);
+    const taken = this.#left.subarray(0, length);
+    this.#left = this.#left.subarray(length);
+    return taken;
+  }
+}
+
+const RANDOM = new RandomBlock();
+
 function randomLabel(length: number): string {
-  return label(randomBytes(length));
+  return label(RANDOM.take(length));
 }

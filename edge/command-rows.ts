@@ -150,11 +150,13 @@ export class CommandRows {
       .map(fromRow);
   }
 
-  /** The latest session of that name. */
+  /** The latest session of that name. By its index: the order alone would have every line look at all commands since the shell's start. */
   session(name: string): CommandRow | undefined {
     return first(
       this.#journal
-        .prepare("SELECT * FROM commands WHERE sandbox = ? AND session = ? ORDER BY number DESC LIMIT 1")
+        .prepare(
+          "SELECT * FROM commands INDEXED BY commands_by_session WHERE sandbox = ? AND session = ? ORDER BY number DESC LIMIT 1",
+        )
         .get(this.#sandbox, name),
     );
   }
@@ -189,7 +191,7 @@ export class CommandRows {
   /** Those that have ended and keep some output, in the order of their starts. */
   *keeping(): Generator<CommandRow, void, undefined> {
     const found = this.#journal.prepare(
-      "SELECT * FROM commands WHERE sandbox = ? AND kept > 0 AND status IS NOT NULL ORDER BY number",
+      "SELECT * FROM commands INDEXED BY commands_by_kept WHERE sandbox = ? AND kept > 0 AND status IS NOT NULL ORDER BY number",
     );
     for (const row of found.iterate(this.#sandbox)) yield fromRow(row);
   }

@@ -56,6 +56,11 @@ export class InputSender {
     });
   }
 
+  /** Whether a write waits to be taken. */
+  get waits(): boolean {
+    return this.#writes.length > 0;
+  }
+
   close(): void {
     this.#closing = true;
     this.#pump();

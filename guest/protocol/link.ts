@@ -161,7 +161,7 @@ export class AgentLink implements GuestLink {
   forget(number: number): void {
     const follower = this.#tasks.get(number);
     this.#tasks.delete(number);
-    follower?.fail(new SandboxError("Cancelled", "the task was dropped"));
+    follower?.drop();
     this.#forgets.push(newFrame(FRAME.forget, 0, number, 0));
     // One that still runs or writes ends by this.
     if (follower?.over !== true || this.#forgets.length >= FORGET_TOGETHER) this.#sendForgets();

@@ -1,3 +1,4 @@
+import { SandboxError } from "#core/errors.ts";
 import type { TaskSink } from "#core/guest.ts";
 import type { OutputStream } from "#core/sandbox.ts";
 import { decodeEnd, startFailure } from "./failures.ts";
@@ -90,6 +91,14 @@ export class TaskFollower {
 
   inputAt(frame: Frame): void {
     this.#offsetWaiters.shift()?.resolve(getOffset(frame.payload, 0));
+  }
+
+  /** Nobody follows the task any more. */
+  drop(): void {
+    // Most have ended, and an error with its stack is not for free.
+    if (this.#waiter !== undefined || this.#offsetWaiters.length > 0 || this.input.waits) {
+      this.fail(new SandboxError("Cancelled", "the task was dropped"));
+    }
   }
 
   /** Rejects what waits for the task. */
