@@ -17,6 +17,7 @@ struct lines {
 	int fd;
 	size_t start, end, total;
 	bool skipping; /* what is being read belongs to a line that is too long */
+	int error;     /* why not all could be read, or 0 */
 	char bytes[LINE_LIMIT];
 };
 
@@ -35,9 +36,11 @@ static int lines_open(const char *path) {
 	return error;
 }
 
-static void lines_close(void) {
+/* 0, or the errno that cut the lines short. */
+static int lines_close(void) {
 	if (lines.fd >= 0) close(lines.fd);
 	lines.fd = -1;
+	return lines.error;
 }
 
 /* The next line without its end, or NULL. A line that is too long is left out. */
@@ -64,6 +67,7 @@ static char *lines_next(void) {
 		ssize_t got = -1;
 		if (lines.fd >= 0 && lines.total < DATABASE_LIMIT) {
 			got = read(lines.fd, lines.bytes + lines.end, LINE_LIMIT - 1 - lines.end);
+			if (got < 0) lines.error = errno;
 		}
 		if (got <= 0) {
 			if (lines.end == 0 || lines.skipping) return NULL;
@@ -125,8 +129,10 @@ static int look_up_user(const char *text, struct identity *identity) {
 		identity->gid = gid;
 		if (!keep_text(identity->home, sizeof identity->home, fields[5][0] == '/' ? fields[5] : "/")) identity->home[0] = 0;
 	}
-	lines_close();
+	error = lines_close();
 	if (found) return 0;
+	/* What could not be read may well name the user. */
+	if (error != 0 && !numeric) return error;
 	identity->name[0] = 0;
 	keep_text(identity->home, sizeof identity->home, "/");
 	if (numeric) {
@@ -157,8 +163,8 @@ static int look_up_group(const char *text, struct identity *identity) {
 		identity->gid = gid;
 		found = true;
 	}
-	lines_close();
-	return found ? 0 : ENOENT;
+	error = lines_close();
+	return found ? 0 : error != 0 ? error : ENOENT;
 }
 
 /* True when a comma-separated list names the user. */
@@ -185,8 +191,7 @@ static int add_supplementary(struct identity *identity) {
 		if (split(line, fields) < 4 || !parse_id(fields[2], &gid) || gid == identity->gid) continue;
 		if (names(fields[3], identity->name)) identity->groups[identity->group_count++] = gid;
 	}
-	lines_close();
-	return 0;
+	return lines_close();
 }
 
 int identity_resolve(const char *text, struct identity *identity) {
