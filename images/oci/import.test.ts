@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { mount, unmount } from "#host/sys/mount.ts";
 import type { ImportedArtifact } from "../import.ts";
 import type { LayerStore } from "../store.ts";
 import {
@@ -14,27 +13,12 @@ import {
   temporaryDirectory,
   temporaryStore,
 } from "../test-support/fixtures.ts";
-import { fsck, mounted, snapshot } from "../test-support/inspect.ts";
+import { fsck, mounted, snapshot, withMerged } from "../test-support/inspect.ts";
 import { type ImageSpec, ociArchive } from "../test-support/oci-archive.ts";
 import { hostArchitecture } from "./select.ts";
 
 function importOci(store: LayerStore, bytes: Buffer, reference?: string): Promise<ImportedArtifact> {
   return importBytes(store, bytes, { format: "oci", ...(reference === undefined ? {} : { reference }) });
-}
-
-/** The merged tree of an artifact, as an overlay shows it. */
-async function merged(store: LayerStore, { layers }: ImportedArtifact, visit: (path: string) => void): Promise<void> {
-  using stack = new DisposableStack();
-  const lower: string[] = [];
-  for (const digest of layers) lower.push(stack.use(await mounted(store, digest)).path);
-  const target = stack.use(temporaryDirectory()).path;
-  const empty = stack.use(temporaryDirectory()).path;
-  mount("overlay", target, "overlay", 0, `lowerdir=${[...lower.reverse(), empty].join(":")}`);
-  try {
-    visit(target);
-  } finally {
-    unmount(target);
-  }
 }
 
 describe("importing an OCI image", () => {
@@ -62,7 +46,7 @@ describe("importing an OCI image", () => {
     assert.equal(imported.layers.length, 2);
     assert.deepEqual(imported.config, { env: { PATH: "/bin", X: "a=b" }, user: "1000:1000", workdir: "/srv" });
     for (const digest of imported.layers) fsck(made.store, digest);
-    await merged(made.store, imported, (path) => {
+    await withMerged(made.store, imported.layers, (path) => {
       assert.deepEqual(readdirSync(path).sort(), ["d", "e", "keep"]);
       assert.deepEqual(readdirSync(join(path, "d")), ["new"]);
       assert.deepEqual(readdirSync(join(path, "e")), []);
@@ -81,7 +65,7 @@ describe("importing an OCI image", () => {
       { path: ".wh.f" },
     ];
     const imported = await importOci(made.store, ociArchive([{ layers: [lower, archive(...members)] }]));
-    await merged(made.store, imported, (path) => {
+    await withMerged(made.store, imported.layers, (path) => {
       assert.deepEqual(readdirSync(join(path, "a")), ["new"]);
       assert.deepEqual(readdirSync(join(path, "b")), ["new"]);
       assert.equal(readFileSync(join(path, "f"), "utf8"), "new");
@@ -115,7 +99,7 @@ describe("importing an OCI image", () => {
     );
     const upper = archive({ path: "tmp/x", body: "x" }, { path: "home/u/f", body: "x" });
     const imported = await importOci(made.store, ociArchive([{ layers: [lower, upper] }]));
-    await merged(made.store, imported, (path) => {
+    await withMerged(made.store, imported.layers, (path) => {
       assert.equal(statSync(path).mode, 0o40711);
       assert.equal(statSync(join(path, "tmp")).mode, 0o41777);
       assert.equal(statSync(join(path, "home/u")).uid, 7);
@@ -186,7 +170,9 @@ describe("importing an OCI image", () => {
     for (const name of ["layout.tar", "docker.tar", "oci.tar"]) {
       const imported = await importOci(made.store, readFileSync(at(name)));
       assert.equal(imported.config.env.GREETING, "hello");
-      await merged(made.store, imported, (path) => assert.deepEqual(comparable(snapshot(path)), comparable(expected)));
+      await withMerged(made.store, imported.layers, (path) =>
+        assert.deepEqual(comparable(snapshot(path)), comparable(expected)),
+      );
     }
   });
 });

@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { lstatSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import type { LayerDigest } from "#core/sandbox.ts";
 import { mountErofs, unmountErofs } from "#host/mounts/erofs.ts";
+import { mount, unmount } from "#host/sys/mount.ts";
 import { readXattrs } from "#host/sys/xattrs.ts";
 import type { LayerStore } from "../store.ts";
 import { run, temporaryDirectory } from "./fixtures.ts";
@@ -61,6 +62,25 @@ export async function mounted(
       directory[Symbol.dispose]();
     },
   };
+}
+
+/** Visits layers, lowest first, as an overlay shows them. */
+export async function withMerged(
+  store: LayerStore,
+  layers: readonly LayerDigest[],
+  visit: (path: string) => void,
+): Promise<void> {
+  using stack = new DisposableStack();
+  const lower: string[] = [];
+  for (const digest of layers) lower.push(stack.use(await mounted(store, digest)).path);
+  const target = stack.use(temporaryDirectory()).path;
+  const empty = stack.use(temporaryDirectory()).path;
+  mount("overlay", target, "overlay", 0, `lowerdir=${[...lower.reverse(), empty].join(":")}`);
+  try {
+    visit(target);
+  } finally {
+    unmount(target);
+  }
 }
 
 /** The independent checker's verdict: throws with its output when it finds a fault. */

@@ -5,13 +5,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { Client } from "#sdk";
-import { bootstrap, fetchSource, runInTree, whyNoDebian } from "../support/debian.ts";
+import { debianTar, fetchSource, importDebian, runInTree, whyNoDebian } from "../support/debian.ts";
 import { startNode, type TestNode } from "../support/node.ts";
 
 const SANDBOXES = 20;
 const LIMIT_MS = 10 * 60_000;
-/** What both suites need; the toolkit brings it to any base. */
-const PACKAGES = ["gcc", "make", "libc6-dev", "python3-pytest"];
 
 interface Project {
   /** The Debian source package. */
@@ -47,9 +45,9 @@ describe("suites of real projects, as workspace over a Debian base and a toolkit
   before(async () => {
     scratch = mkdtempSync(join(tmpdir(), "dsec-projects-"));
     node = await startNode({ words: ["--memory-overcommit=100", "--cpu-overcommit=100"] });
-    const tools = join(scratch, "tools.tar");
-    const build = node.client.artifacts.build({ name: "debian", include: ["python3"] }, { timeoutMs: LIMIT_MS });
-    await Promise.all([bootstrap(PACKAGES, tools), build]);
+    await importDebian(node.client, "debian");
+    // What both suites need; the toolkit brings it to any base.
+    const tools = await debianTar("tools");
     mkdirSync(join(scratch, "outside"));
     await finished(spawn("tar", ["-xf", tools, "-C", join(scratch, "outside")]));
     await importFolder(node.client, join(scratch, "outside"), "tools", "toolkit");

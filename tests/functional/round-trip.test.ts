@@ -2,18 +2,15 @@ import assert from "node:assert/strict";
 import { createReadStream, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { before, describe, test } from "node:test";
-import type { LayerDigest } from "#core/sandbox.ts";
-import { mount, unmount } from "#host/sys/mount.ts";
+import { unmount } from "#host/sys/mount.ts";
 import { openArchive } from "#images/export/export.ts";
 import { importArtifact } from "#images/import.ts";
 import type { LayerStore } from "#images/store.ts";
 import { run, temporaryDirectory, temporaryStore } from "#images/test-support/fixtures.ts";
-import { fsck, mounted, type Snapshot, snapshot } from "#images/test-support/inspect.ts";
-import { bootstrap, whyNoDebian } from "../support/debian.ts";
+import { fsck, mounted, type Snapshot, snapshot, withMerged } from "#images/test-support/inspect.ts";
+import { debianTar, whyNoDebian } from "../support/debian.ts";
 
 const why = whyNoDebian();
-/** ping has a file capability; the users of these have directories, links and set-group-ID programs of all kinds. */
-const PACKAGES = ["python3", "iputils-ping", "libcap2-bin", "man-db", "at"];
 
 describe("a full Debian image, inode by inode", { skip: why ?? false, timeout: 600_000 }, () => {
   using work = new DisposableStack();
@@ -21,18 +18,19 @@ describe("a full Debian image, inode by inode", { skip: why ?? false, timeout: 6
   const held = work.move();
   const at = (name: string): string => join(place, name);
   test.after(() => held.dispose());
+  let root = "";
   before(async () => {
-    await bootstrap(PACKAGES, at("root.tar"));
+    root = await debianTar("tools");
     mkdirSync(at("tar"));
-    run("tar", "-C", at("tar"), "--numeric-owner", "--xattrs", "--xattrs-include=*", "-xpf", at("root.tar"));
+    run("tar", "-C", at("tar"), "--numeric-owner", "--xattrs", "--xattrs-include=*", "-xpf", root);
     run("umoci", "init", "--layout", at("layout"));
     run("umoci", "new", "--image", `${at("layout")}:test`);
-    run("umoci", "raw", "add-layer", "--image", `${at("layout")}:test`, at("root.tar"));
+    run("umoci", "raw", "add-layer", "--image", `${at("layout")}:test`, root);
   });
 
   test("its layer shows what GNU tar unpacks and what mkfs.erofs makes of that", async () => {
     using made = await temporaryStore();
-    const { layers } = await importFile(made.store, at("root.tar"), "tar");
+    const { layers } = await importFile(made.store, root, "tar");
     const digest = layers[0] ?? assert.fail("no layer");
     await fsck(made.store, digest);
     using ours = await mounted(made.store, digest);
@@ -123,19 +121,4 @@ function mountedImage(file: string): Disposable & { readonly path: string } {
       directory[Symbol.dispose]();
     },
   };
-}
-
-/** Layers as an overlay shows them. */
-async function withMerged(store: LayerStore, layers: readonly LayerDigest[], visit: (path: string) => void) {
-  using stack = new DisposableStack();
-  const lower: string[] = [];
-  for (const digest of layers) lower.push(stack.use(await mounted(store, digest)).path);
-  const target = stack.use(temporaryDirectory()).path;
-  const empty = stack.use(temporaryDirectory()).path;
-  mount("overlay", target, "overlay", 0, `lowerdir=${[...lower.reverse(), empty].join(":")}`);
-  try {
-    visit(target);
-  } finally {
-    unmount(target);
-  }
 }

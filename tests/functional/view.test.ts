@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import type { Sandbox } from "#sdk";
-import { whyNoDebian } from "../support/debian.ts";
+import { importDebian, whyNoDebian } from "../support/debian.ts";
 import { startNode, type TestNode } from "../support/node.ts";
 import { output } from "../support/sandbox.ts";
 
@@ -28,7 +28,7 @@ describe("what programs of Debian see of their sandbox", { skip: reason ?? false
   let sandbox: Sandbox;
   before(async () => {
     node = await startNode();
-    await node.client.artifacts.build({ name: "debian", include: ["python3", "procps"] }, { timeoutMs: LIMIT_MS });
+    await importDebian(node.client, "debian");
     const resources = { cpus: 0.5, memoryMiB: MEMORY_MIB, swapMiB: 0 };
     sandbox = await node.client.sandboxes.create({ base: "debian", resources });
   });

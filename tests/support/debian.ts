@@ -1,10 +1,34 @@
 import { execFile } from "node:child_process";
-import { existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import {
+  createReadStream,
+  existsSync,
+  globSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { basename, join } from "node:path";
 import { promisify } from "node:util";
+import type { Client } from "#sdk";
+import { madeOnce } from "./made-once.ts";
 
 const exec = promisify(execFile);
 const OUTPUT_BYTES = 64 * 1024 * 1024;
+
+const FOLDER = join(import.meta.dirname, "../../.build/debian");
+const DAY_MS = 86_400_000;
+const LIMIT_MS = 10 * 60_000;
+
+/**
+ * What tests need of Debian that are not about making one. `tools`: ping has a file capability; the users of man-db and at have
+ * directories, links and set-group-ID programs of all kinds; the rest is what suites of real projects are built and run with.
+ */
+const SETS = {
+  plain: ["python3", "procps"],
+  tools: ["gcc", "make", "libc6-dev", "python3-pytest", "iputils-ping", "libcap2-bin", "man-db", "at"],
+} as const;
 
 /** Why sources and packages of Debian cannot be had here; undefined when they can. */
 export function whyNoDebian(): string | undefined {
@@ -35,6 +59,23 @@ export async function fetchSource(name: string, scratch: string, target: string)
   if (archive === undefined) throw new Error(`no upstream archive of ${name}`);
   mkdirSync(target, { recursive: true });
   await exec("tar", ["-xf", join(downloads, archive), "-C", target, "--strip-components=1"]);
+}
+
+/** A Debian tree as a tar file, made once a day for all tests of this folder. Not to be changed. */
+export async function debianTar(set: keyof typeof SETS): Promise<string> {
+  const day = new Date().toISOString().slice(0, 10);
+  const tar = await madeOnce(join(FOLDER, `${set}-${day}.tar`), (path) => bootstrap(SETS[set], path));
+  // A run that began yesterday may be about to read yesterday's.
+  for (const old of globSync(`${FOLDER}/*`)) {
+    if (statSync(old).mtimeMs < Date.now() - 2 * DAY_MS) rmSync(old, { force: true });
+  }
+  return tar;
+}
+
+/** Puts a base with python3 and procps into the catalogue of a node. */
+export async function importDebian(client: Client, name: string): Promise<void> {
+  const tar = createReadStream(await debianTar("plain"), { highWaterMark: 2 ** 20 });
+  await client.artifacts.import(tar, { name, kind: "base", timeoutMs: LIMIT_MS });
 }
 
 /** Makes a Debian tree with `packages` as a tar file. */
