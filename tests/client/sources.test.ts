@@ -9,8 +9,10 @@ import { deb } from "#images/test-support/deb.ts";
 import { makeRepository, serveOverHttp } from "#images/test-support/git.ts";
 import { ociArchive } from "#images/test-support/oci-archive.ts";
 import { startRegistry } from "#images/test-support/registry.ts";
+import { Client } from "#sdk";
 import { dsec } from "../support/cli.ts";
 import { startNode, type TestNode } from "../support/node.ts";
+import { tokenOfNew } from "../support/projects.ts";
 
 describe("importing from elsewhere, through a real node", { timeout: 900_000 }, () => {
   let node: TestNode;
@@ -80,6 +82,29 @@ describe("importing from elsewhere, through a real node", { timeout: 900_000 }, 
       assert.match(bad.stderr, message);
     }
     assert.equal((await dsec(node, ["image", "info", "bad"])).status, 125);
+  });
+
+  test("what a member asks for comes through the gateway: not from this machine, unless the operator opened it", async () => {
+    makeRepository(folder, "inside");
+    await using server = await serveOverHttp(folder);
+    await using registry = await startRegistry();
+    registry.push(ociArchive([{ layers: [archive({ path: "opt/tool", body: "tool" })] }]), "tool:v1");
+    const git = { type: "git", url: `${server.url}/inside` } as const;
+    const sources = [git, { type: "registry", image: `${registry.host}/tool:v1`, insecure: true }] as const;
+    const importing = async (one: TestNode, source: (typeof sources)[number]) => {
+      using member = new Client({ url: one.url, token: await tokenOfNew(one, `members-of-${source.type}`) });
+      return await member.artifacts.importFrom({ name: "fetched", kind: "workspace", source });
+    };
+    for (const source of sources) {
+      await assert.rejects(importing(node, source), { kind: "PermissionDenied" }, source.type);
+    }
+    assert.match(
+      (await node.client.artifacts.importFrom({ name: "of-root", kind: "workspace", source: git })).provenance,
+      /inside/,
+    );
+    await using open = await startNode({ words: ["--fetch-networks=127.0.0.1"] });
+    assert.match((await importing(open, git)).provenance, /inside/);
+    assert.equal((await open.client.artifacts.list()).length, 0, "it belongs to the member's project");
   });
 
   test("a Debian package of this machine becomes a toolkit, by CLI and by SDK", async () => {

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { readdirSync, statSync } from "node:fs";
+import { readdirSync, statfsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { Forks, Sandbox } from "#sdk";
@@ -114,6 +114,25 @@ function sharing(given: Given): void {
     await output(first, "dd if=/dev/urandom of=/big bs=1M count=4 seek=60 conv=notrunc 2>/dev/null; sync");
     const own = await held(first);
     assert.ok(own >= 4 * MIB && own < 8 * MIB, `${own} bytes for 4 MiB of changes`);
+  });
+
+  test("forking a gigabyte writes none of it: the volume holds no more than before", async () => {
+    await using stack = new AsyncDisposableStack();
+    const parent = stack.use(await given.backend.create(given.node()));
+    await output(parent, "dd if=/dev/zero of=/big bs=1M count=1024 2>/dev/null; echo end >>/big; sync");
+    const volume = join(given.node().runDir, "volume");
+    const heldBytes = () => {
+      const { blocks, bfree, bsize } = statfsSync(volume);
+      return (blocks - bfree) * bsize;
+    };
+    const before = heldBytes();
+    assert.ok(before > 1024 * MIB, `${before} bytes before`);
+    const forks = await forked(stack, parent.fork({ count: 4 }));
+    for (const fork of forks)
+      assert.equal(await output(fork, "stat -c %s /big; tail -c 4 /big"), `${1024 * MIB + 4}\nend`);
+    await Promise.all(forks.map((fork) => output(fork, "sync")));
+    const added = heldBytes() - before;
+    assert.ok(added < 32 * MIB, `${added} bytes for four forks of ${before}`);
   });
 
   test("a branch that is packed adds to the store what it changed itself, and no data that its tree has there", async () => {
