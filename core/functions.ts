@@ -48,7 +48,7 @@ export interface FunctionRuntime {
   readonly compile:
     | { readonly argv: readonly string[]; readonly outputs: readonly string[]; readonly memoryMiB: number }
     | undefined;
-  /** The call's own arguments follow. */
+  /** `{memoryMiB}` in a word stands for the call's limit. The call's own arguments follow. */
   readonly run: readonly string[];
   /** What is there before a call: a server that forks programs, or a started program that waits for its words. */
   readonly warm: FunctionWarmth | undefined;
@@ -183,6 +183,8 @@ export interface FunctionLoad {
 export interface FunctionHost {
   /** Throws `NodeFull`. */
   lease(resources: Resources): FunctionLease;
+  /** Whether the node has less memory left than it keeps: what waits for calls is given back then. */
+  isShort(): boolean;
 }
 
 /** A container's name, place and share of the node. */

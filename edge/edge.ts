@@ -86,7 +86,10 @@ export class Edge extends GuestCalls implements Node {
       admission: this.#admission,
       gone: (id) => this.#drivers.delete(id),
     };
-    this.#functions = options.functions?.({ lease: (resources) => leaseFor(this.#admission, config.edge, resources) });
+    this.#functions = options.functions?.({
+      lease: (resources) => leaseFor(this.#admission, config.edge, resources),
+      isShort: () => memory.availableMiB() < memory.reserveMiB,
+    });
     if (this.#functions !== undefined) {
       this.#invocations = new Invocations(this.#functions, { clock, edge: config.edge });
     }

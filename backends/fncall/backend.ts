@@ -282,6 +282,7 @@ class ContainerFunctions implements Functions {
 
   #tidyLater(): Disposable {
     return this.#options.clock.after(TIDY_MS, () => {
+      if (this.#options.host.isShort()) void this.shrink();
       for (const [key, pool] of this.#pools) {
         if (!pool.idle) continue;
         this.#pools.delete(key);
@@ -309,7 +310,7 @@ function runRequest(
   files: readonly CellFile[],
 ): Omit<CellRequest, "input"> {
   return {
-    argv: [...(command ?? runtime.run), ...args],
+    argv: [...(command ?? runtime.run.map((word) => word.replace("{memoryMiB}", String(limits.memoryMiB)))), ...args],
     env: { ...BASE_ENV, ...runtime.env, ...env },
     files,
     wanted: outputs,

@@ -72,7 +72,10 @@ class ScriptedKeepers {
     };
     return new FunctionPool({
       backend: backend as Backend,
-      host: { lease: () => ({ id: `s-${this.made}` as SandboxId, slot: 0, release: () => undefined }) },
+      host: {
+        lease: () => ({ id: `s-${this.made}` as SandboxId, slot: 0, release: () => undefined }),
+        isShort: () => false,
+      },
       runtime: RUNTIME,
       cpus: 1,
       memoryMiB: 1,

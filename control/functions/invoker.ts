@@ -1,4 +1,4 @@
-import { SandboxError } from "#core/errors.ts";
+import { type ErrorKind, SandboxError } from "#core/errors.ts";
 import type { FunctionCall, HeldResult } from "#core/functions.ts";
 import { type EdgeId, edgeOf, type InvocationId } from "#core/ids.ts";
 import type { Node } from "#core/node.ts";
@@ -14,14 +14,14 @@ export class Invoker {
     this.#watcher = watcher;
   }
 
-  /** Rejects with what the last node said when none takes it. */
+  /** Rejects with what the last node said when none takes it. A call whose node is lost goes to another one: it left nothing behind. */
   invoke(call: FunctionCall, signal: AbortSignal): Promise<HeldResult> {
-    return this.#onOne((node) => node.invoke(call, signal));
+    return this.#onOne(["Overloaded", "NodeFull", "Unavailable"], signal, (node) => node.invoke(call, signal));
   }
 
-  /** The same for a call whose result waits at the node. */
+  /** The same for a call whose result waits at the node. One that may have been started is not started again. */
   start(call: FunctionCall, signal: AbortSignal): Promise<InvocationId> {
-    return this.#onOne((node) => node.startInvocation(call, signal));
+    return this.#onOne(["Overloaded", "NodeFull"], signal, (node) => node.startInvocation(call, signal));
   }
 
   /** The node that carries a started call out. Throws `NotFound`. */
@@ -29,15 +29,16 @@ export class Invoker {
     return this.#watcher.node(edgeOf(id));
   }
 
-  async #onOne<T>(ask: (node: Node) => Promise<T>): Promise<T> {
+  /** Asks one node after the other while they answer with one of `elsewhere`. */
+  async #onOne<T>(elsewhere: readonly ErrorKind[], signal: AbortSignal, ask: (node: Node) => Promise<T>): Promise<T> {
     let refusal: SandboxError | undefined;
     for (const edge of this.#ranked()) {
       this.#count(edge, 1);
       try {
         return await ask(this.#watcher.node(edge));
       } catch (error) {
-        if (!(error instanceof SandboxError) || !(error.kind === "Overloaded" || error.kind === "NodeFull"))
-          throw error;
+        if (!(error instanceof SandboxError) || !elsewhere.includes(error.kind)) throw error;
+        signal.throwIfAborted();
         refusal = error;
       } finally {
         this.#count(edge, -1);
