@@ -4,7 +4,10 @@ import { extname } from "node:path";
 import type { FunctionReply, FunctionRunView, InvokeFunction } from "#sdk";
 import { CliError, hasCode } from "../cli-error.ts";
 import { PLATFORM_FAILURE } from "../exit-status.ts";
-import { type CliContext, passedOn, writeTo } from "../io.ts";
+import { type CliContext, passedOn, print, writeTo } from "../io.ts";
+
+/** Of one call; it may have to be compiled first. */
+export const CALL_MS = 600_000;
 
 /** Options of `fn run`. */
 export interface FunctionRunOptions {
@@ -39,23 +42,67 @@ export async function run(
   args: readonly string[],
   options: FunctionRunOptions,
 ): Promise<number> {
+  const call = { ...programCall(file, args, options), ...(await stdinOf(context)) };
+  const client = await context.connect({ start: true });
+  return ended(context, await client.functions.invoke(call, { timeoutMs: CALL_MS }));
+}
+
+/** Takes the same on, and prints its id at once. */
+export async function start(
+  context: CliContext,
+  file: string,
+  args: readonly string[],
+  options: FunctionRunOptions,
+): Promise<number> {
+  const call = { ...programCall(file, args, options), ...(await stdinOf(context)) };
+  const client = await context.connect({ start: true });
+  const id = await client.functions.start(call);
+  print(context, { id }, () => `${id}\n`);
+  return 0;
+}
+
+/** Waits for what `start` began, and ends as `run` would have. */
+export async function wait(context: CliContext, id: string): Promise<number> {
+  const client = await context.connect({ start: false });
+  return ended(context, await client.functions.result(id));
+}
+
+/** Gives it up, or its result. */
+export async function drop(context: CliContext, id: string): Promise<number> {
+  const client = await context.connect({ start: false });
+  await client.functions.drop(id);
+  return 0;
+}
+
+/** What a source file and the options about it ask for; its input is still to come. Throws `InvalidArgument` for a file that cannot be read. */
+export function programCall(file: string, args: readonly string[], options: FunctionRunOptions): InvokeFunction {
   const runtime = options.runtime ?? ENDINGS[extname(file)];
   if (runtime === undefined) {
     throw new CliError("InvalidArgument", `the ending of ${file} names no runtime`, {
       hint: "give one with --runtime",
     });
   }
-  const client = await context.connect({ start: true });
-  const call: InvokeFunction = {
+  return {
     runtime,
-    code: { base64: sourceOf(file).toString("base64") },
+    code: { base64: fileOf(file).toString("base64") },
     args: [...args],
-    stdin: { base64: (await inputOf(context)).toString("base64") },
     ...(options.env === undefined ? {} : { env: options.env }),
     limits: limitsOf(options),
     ...(options.reuse ? {} : { reuse: "never" as const }),
   };
-  const reply = await client.functions.invoke(call, { timeoutMs: 600_000 });
+}
+
+/** The content of a file that was named. Throws `InvalidArgument`. */
+export function fileOf(file: string): Buffer {
+  try {
+    return readFileSync(file);
+  } catch (error) {
+    if (!hasCode(error, "ENOENT", "EACCES", "EISDIR", "ENOTDIR")) throw error;
+    throw new CliError("InvalidArgument", `${file} cannot be read`, { cause: error });
+  }
+}
+
+async function ended(context: CliContext, reply: FunctionReply): Promise<number> {
   if (context.json) {
     context.io.stdout.write(`${JSON.stringify(reply)}\n`);
     return exitStatusOf(reply);
@@ -101,17 +148,12 @@ function limitsOf({ compileTime, time, memory, pids }: FunctionRunOptions): NonN
   };
 }
 
-function sourceOf(file: string): Buffer {
-  try {
-    return readFileSync(file);
-  } catch (error) {
-    if (!hasCode(error, "ENOENT", "EACCES", "EISDIR")) throw error;
-    throw new CliError("InvalidArgument", `${file} cannot be read`, { cause: error });
-  }
+async function stdinOf(context: CliContext): Promise<Pick<InvokeFunction, "stdin">> {
+  return { stdin: { base64: (await inputOf(context)).toString("base64") } };
 }
 
 /** All of stdin; nothing from a terminal, where nobody would know that it is waited for. */
-async function inputOf({ io }: CliContext): Promise<Buffer> {
+export async function inputOf({ io }: CliContext): Promise<Buffer> {
   if (io.terminal !== undefined) return Buffer.alloc(0);
   const pieces: Buffer[] = [];
   for await (const piece of io.stdin) pieces.push(Buffer.from(piece));
