@@ -9,22 +9,30 @@ export interface Program {
   readonly stdout?: string;
 }
 
-type More = Partial<Omit<InvokeFunction, "runtime" | "code">>;
+/** What a program says besides its code. */
+export type More = Partial<Omit<InvokeFunction, "runtime" | "code">>;
 
 /** Small, so that a run of all of them ends; every program is far on one side of each. */
 const LIMITS = { compileMs: 60_000, runMs: 1_000, memoryMiB: 64, outputBytes: 65_536, pids: 32 };
+/** Of runtimes that need more than the smallest program. */
+const RUNTIME_LIMITS: Readonly<Record<string, Partial<typeof LIMITS>>> = {
+  node: { memoryMiB: 256 },
+  go: { pids: 64 },
+  java: { memoryMiB: 256, pids: 64, runMs: 2_000 },
+};
 const LARGE = 50 * 1024 * 1024;
 /** As much as a call may give back of one stream. */
 const LARGE_OUTPUT = 32 * 1024 * 1024;
 
-function program(
+/** One with small limits, unless it says others. */
+export function program(
   runtime: string,
   name: string,
   code: string,
   expected: Omit<Program, "name" | "call">,
   more: More = {},
 ): Program {
-  const limits = { ...LIMITS, ...(runtime === "node" ? { memoryMiB: 256 } : {}), ...more.limits };
+  const limits = { ...LIMITS, ...RUNTIME_LIMITS[runtime], ...more.limits };
   return { name: `${runtime}: ${name}`, call: { runtime, code, ...more, limits }, ...expected };
 }
 
@@ -34,6 +42,9 @@ const late = { status: "time-limit" } as const;
 const fat = { status: "memory-limit" } as const;
 const loud = { status: "output-limit" } as const;
 const refused = { status: "compile-error" } as const;
+
+/** How programs may be expected to end. */
+export const ENDS = { ok, fails, late, fat, loud, refused };
 
 const python = (name: string, code: string, expected: Omit<Program, "name" | "call">, more?: More) =>
   program("python", name, code, expected, more);
