@@ -20,7 +20,9 @@
 #define NONCE_BYTES 32
 #define BRIDGE_BYTES 65536u
 /* Where the agent listens. */
+#ifndef AGENT_SOCKET
 #define AGENT_SOCKET "/run/agent.sock"
+#endif
 
 /* Bytes on their way, from a descriptor to another. */
 struct flow {

@@ -53,9 +53,10 @@ int bridge_renew(void) {
 	return told ? 0 : EPROTO;
 }
 
-/* True when bytes were moved. `gone`: the source has ended or the sink takes nothing any more. */
+/* True when bytes were moved. `gone`: the source has ended, or the sink takes nothing any more. */
 static bool flow_move(struct flow *flow, int source, int sink, bool *gone) {
 	bool moved = false;
+	*gone = false;
 	if (flow->from == flow->to) flow->from = flow->to = 0;
 	if (flow->to < sizeof flow->bytes) {
 		ssize_t got = read(source, flow->bytes + flow->to, sizeof flow->bytes - flow->to);
@@ -88,15 +89,16 @@ static void synchronise(struct machine *machine) {
 	in->from = 0;
 }
 
+/*
+ * The port's end is none of the connection: the kernel learns from one queue of the device what is said and from another that somebody has connected, in
+ * any order, so that a port may seem to be at its end behind the first words of a connection. The next one ends the one before.
+ */
 void bridge_pump(struct machine *machine) {
-	bool port_gone = false, agent_gone = false, more = true;
+	bool port_gone, agent_gone, more = true;
 	while (machine->agent >= 0 && more) {
 		more = flow_move(&machine->in, machine->port, machine->synchronised ? machine->agent : -1, &port_gone);
 		if (!machine->synchronised) synchronise(machine);
 		more = flow_move(&machine->out, machine->agent, machine->port, &agent_gone) || more;
-		/* Before the nonce, an end is that of the connection before. */
-		if (port_gone && machine->synchronised) close_fd(&machine->agent);
-		else if (agent_gone && machine->out.from == machine->out.to) bridge_close(machine);
-		port_gone = false;
+		if (agent_gone && machine->out.from == machine->out.to) bridge_close(machine);
 	}
 }

@@ -125,7 +125,7 @@ export class MachineControl {
       const nonce = randomBytes(NONCE_BYTES);
       const synchronised = awaitNonce(socket, nonce, signal);
       synchronised.catch(() => {});
-      await this.#ask("agent", nonce.toString("hex"));
+      await abortable(this.#ask("agent", nonce.toString("hex")), signal);
       // Not before: an earlier connection to the agent would still have got it.
       socket.write(nonce);
       this.#agent = socket;
@@ -192,6 +192,20 @@ export async function connectMachine(path: string, signal: AbortSignal): Promise
     control.close();
     signal.throwIfAborted();
     throw error;
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
+}
+
+/** What comes of it, or the signal's reason: a machine need not answer at all. */
+async function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  const aborted = Promise.withResolvers<never>();
+  aborted.promise.catch(() => {});
+  const abort = () => aborted.reject(signal.reason);
+  if (signal.aborted) abort();
+  else signal.addEventListener("abort", abort, { once: true });
+  try {
+    return await Promise.race([work, aborted.promise]);
   } finally {
     signal.removeEventListener("abort", abort);
   }
