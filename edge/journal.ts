@@ -56,7 +56,8 @@ export class Journal implements Disposable {
       this.prepare("COMMIT").run();
       return result;
     } catch (error) {
-      this.prepare("ROLLBACK").run();
+      // A full disk has taken it back already.
+      if (this.#db.isTransaction) this.prepare("ROLLBACK").run();
       throw error;
     }
   }
