@@ -1,7 +1,7 @@
 import type { Computers } from "#core/computers.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
-import type { Packing } from "#core/packing.ts";
+import type { Copying, Packing } from "#core/packing.ts";
 import type { BackendKind, SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
 
@@ -38,6 +38,8 @@ export interface Backend extends AsyncDisposable {
   destroy(id: SandboxId): Promise<void>;
   /** Absent: the backend cannot, and callers are refused by name. */
   readonly packing?: Packing;
+  /** Absent: the backend cannot fork, and callers are refused by name. */
+  readonly copying?: Copying;
   /** Absent: its sandboxes have no screen, keyboard and power of their own. */
   readonly computers?: Computers;
   /** Absent: the backend cannot, and callers are refused by name. */
@@ -66,7 +68,7 @@ export interface Pausing {
 export interface Place {
   /** Index of the sandbox's own range of user ids; unique among live sandboxes. */
   readonly slot: number;
-  /** What another sandbox wrote was copied for it: it begins with that, by `Packing.copy`. */
+  /** What another sandbox wrote was copied for it: it begins with that, by `Copying.copy`. */
   readonly copied?: boolean;
 }
 

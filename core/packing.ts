@@ -66,10 +66,16 @@ export interface Packing {
    * has nothing, `Unavailable` when it does not hold still, `TooLarge`, `StorageFull`; then nothing of it is left.
    */
   pack(spec: SandboxSpec, options: PackOptions, signal: AbortSignal): Promise<PackedDiff>;
+}
+
+/** What a backend may be able to do for forks. Calls may overlap as those of `Packing` may. */
+export interface Copying {
   /** Whether `copy` works here: else a fork is made of a pack. */
   readonly copies: boolean;
+  /** What runs in a sandbox goes on in its copies, and their agents know it. Else they begin with its files alone. */
+  readonly processes: boolean;
   /**
-   * Copies what a sandbox has written, all at one instant, for sandboxes that are created with a place that says so. Shares the data.
+   * Copies what a sandbox is, all at one instant, for sandboxes that are created with a place that says so. Shares the data.
    * Resolves with how long it was held still. When it rejects, no copy is left.
    */
   copy(spec: SandboxSpec, to: readonly SandboxId[], signal: AbortSignal): Promise<{ readonly frozenMs: number }>;

@@ -36,6 +36,15 @@ export class AgentConnection {
     return abortable(this.#reaching.promise, signal);
   }
 
+  /** The first link to an agent. That of a copy knows of more than its sandbox. */
+  async meet(
+    handle: Handle,
+    { isCopy, signal }: { readonly isCopy: boolean; readonly signal: AbortSignal },
+  ): Promise<void> {
+    if (isCopy) await this.reach(handle);
+    else this.use(await this.#parts.backend.connect(handle, signal));
+  }
+
   use(link: GuestLink): void {
     this.#link = link;
     this.#bootId = link.hello.bootId;

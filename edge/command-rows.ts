@@ -63,6 +63,26 @@ export class CommandRows {
     return Buffer.byteLength(spec);
   }
 
+  /** Takes over the row of another sandbox, all of it. */
+  copy(row: CommandRow): void {
+    this.insert(row);
+    const { number, pid = null, status, streams, small, keptBytes } = row;
+    this.#journal
+      .prepare(
+        "UPDATE commands SET pid = ?, status = ?, streams = ?, kept = ?, stdout = ?, stderr = ? WHERE sandbox = ? AND number = ?",
+      )
+      .run(
+        pid,
+        status === undefined ? null : JSON.stringify(status),
+        streams === undefined ? null : JSON.stringify(streams),
+        keptBytes,
+        small.stdout ?? null,
+        small.stderr ?? null,
+        this.#sandbox,
+        number,
+      );
+  }
+
   /** Recorded soon, or with the end: the next edge asks the agent. */
   started(number: number, pid: number): void {
     const record = () => {

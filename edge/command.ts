@@ -5,12 +5,13 @@ import type { CommandEnd } from "#edge/command-rows.ts";
 import { InputClaims } from "#edge/input-claims.ts";
 import type { KilledCommand } from "#edge/oom-kills.ts";
 import type { OutputLog } from "#edge/output-log.ts";
+import type { Receipts } from "#edge/receipts.ts";
 
 /** What a live command needs of the sandbox around it. */
 export interface CommandHost {
   now(): number;
-  /** Undefined while the agent is being reached again. */
-  link(): GuestLink | undefined;
+  /** What the agent is told of outputs and ends that it may forget. */
+  readonly receipts: Pick<Receipts, "acknowledge" | "forget">;
   /** Whether it was for want of memory that this command was killed. Takes the kill: it explains no other death. */
   tookOomKill(killed: KilledCommand): Promise<boolean>;
   /** Records the end; called once. */
@@ -226,7 +227,7 @@ export class LiveCommand implements TaskSink {
     const { safe } = this.logs[stream];
     if (this.#settled || safe <= this.#acknowledged[stream]) return;
     this.#acknowledged[stream] = safe;
-    this.#host.link()?.acknowledge(this.identity.number, stream, safe);
+    this.#host.receipts.acknowledge(this.identity.number, stream, safe);
     if (this.#status !== undefined) this.#settle();
   }
 
@@ -237,7 +238,7 @@ export class LiveCommand implements TaskSink {
       const log = this.logs[stream];
       if (!log.ended || log.safe < log.seen) return;
     }
-    this.#host.link()?.forget(this.identity.number);
+    this.#host.receipts.forget(this.identity.number);
     this.#conclude();
   }
 

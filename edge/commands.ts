@@ -6,6 +6,7 @@ import { type CommandId, newCommandId } from "#core/ids.ts";
 import type { CommandPage, CommandPageRequest } from "#core/node.ts";
 import { canonical } from "#core/pack.ts";
 import type { CommandInfo, CommandSpec, ExitCause, OutputStream, SandboxSpec, StreamInfo } from "#core/sandbox.ts";
+import { type Carried, type Carrying, carry, receive } from "#edge/carried.ts";
 import { type CommandHost, LiveCommand } from "#edge/command.ts";
 import { commandPage } from "#edge/command-page.ts";
 import { type CommandRow, type CommandRows, recordedCommand } from "#edge/command-rows.ts";
@@ -13,6 +14,7 @@ import { KeptCommands } from "#edge/kept-commands.ts";
 import type { KilledCommand } from "#edge/oom-kills.ts";
 import { OutputBudget } from "#edge/output-budget.ts";
 import { OutputLog, type OutputLogOptions } from "#edge/output-log.ts";
+import { Receipts } from "#edge/receipts.ts";
 import { startError } from "#edge/start-error.ts";
 import { commandTask } from "#edge/tasks.ts";
 
@@ -55,12 +57,14 @@ export class Commands {
   readonly #busy = new Map<LiveCommand, Disposable>();
   readonly #budget: OutputBudget;
   readonly #kept: KeptCommands;
+  readonly #receipts: Receipts;
   #lastNumber = 0;
   #closed = false;
 
   constructor(host: CommandsHost) {
     this.#host = host;
     this.#kept = new KeptCommands(host.rows);
+    this.#receipts = new Receipts(() => (this.#closed ? undefined : host.link()));
     this.#budget = new OutputBudget(host.outputBudgetBytes, () => this.#dropOldest());
   }
 
@@ -116,7 +120,7 @@ export class Commands {
     const { number } = live?.identity ?? this.#row(id);
     this.#budget.give((live ?? this.#row(id)).keptBytes);
     if (live !== undefined) {
-      this.#host.link()?.forget(number);
+      this.#receipts.forget(number);
       live.abandon();
       this.#remove(live);
     }
@@ -179,8 +183,21 @@ export class Commands {
     }
   }
 
+  /** What runs, for copies of the sandbox: until they are made, the agent forgets nothing. */
+  carry(): Carrying {
+    const { rows, outputDir } = this.#host;
+    return carry({ rows, outputDir, held: this.#receipts.hold(), pidOf: (id) => this.#live.get(id)?.pid });
+  }
+
+  /** The sandbox is a copy in which this runs: `reattach` tells then how it is. */
+  async receive(carried: Carried): Promise<void> {
+    await receive(carried, this.#host.rows, this.#host.outputDir);
+    this.recover();
+  }
+
   /** On a new link to the same agent: takes over what it still runs and records what ended meanwhile. */
   reattach(link: GuestLink, reports: readonly TaskReport[]): void {
+    this.#receipts.renew();
     this.#lastNumber = reports.reduce((most, { number }) => Math.max(most, number), this.#lastNumber);
     for (const command of [...this.#live.values()]) this.#reunite(command, link, reports);
     this.#forgetStrangers(link, reports);
@@ -311,7 +328,7 @@ export class Commands {
   get #commandHost(): CommandHost {
     return {
       now: () => this.#host.now(),
-      link: () => (this.#closed ? undefined : this.#host.link()),
+      receipts: this.#receipts,
       tookOomKill: (killed) => this.#host.tookOomKill(killed),
       warn: (facts, message) => this.#host.warn(facts, message),
       recordEnd: (command, end) => {

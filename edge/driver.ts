@@ -10,6 +10,7 @@ import type { Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
 import { abortable } from "#edge/abort.ts";
 import type { Admission } from "#edge/admission.ts";
 import { AgentConnection } from "#edge/agent-connection.ts";
+import type { Carried } from "#edge/carried.ts";
 import { CommandRows } from "#edge/command-rows.ts";
 import { Commands } from "#edge/commands.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
@@ -118,8 +119,8 @@ export class SandboxDriver {
     return this.#record.info({ inUse: this.#users.any, runningCommands: this.commands.running });
   }
 
-  /** Begins the bring-up. Its outcome is what `ready` tells. `copied`: settles when what it begins with is copied. */
-  create(copied?: Promise<unknown>): void {
+  /** Begins the bring-up. Its outcome is what `ready` tells. `copied`: settles when what it begins with is copied, with what runs in it. */
+  create(copied?: Promise<Carried | undefined>): void {
     void this.#queue.run("verb", () => this.#bringUp(copied));
   }
 
@@ -232,7 +233,7 @@ export class SandboxDriver {
     await this.#queue.run("verb", () => Promise.resolve());
   }
 
-  async #bringUp(copied?: Promise<unknown>): Promise<void> {
+  async #bringUp(copied?: Promise<Carried | undefined>): Promise<void> {
     try {
       const handle = await this.#make(copied);
       this.#record.change("ready", { handle, readyAtMs: this.#parts.clock.now() });
@@ -252,16 +253,16 @@ export class SandboxDriver {
   }
 
   /** Everything between the intent and the answer of the agent, within the time for creating. */
-  #make(copied?: Promise<unknown>): Promise<Handle> {
+  #make(copied?: Promise<Carried | undefined>): Promise<Handle> {
     return this.#within(async (signal) => {
       await this.#backend.check(this.spec);
       this.#record.insert();
       // Not given up while that is under way: what is copied after a removal nobody would remove.
-      await copied;
-      const place = { slot: this.slot, copied: copied !== undefined };
-      const handle = await this.#backend.create(this.spec, place, signal);
+      const carried = await copied;
+      if (carried !== undefined) await this.commands.receive(carried);
+      const handle = await this.#backend.create(this.spec, { slot: this.slot, copied: copied !== undefined }, signal);
       signal.throwIfAborted();
-      this.#connection.use(await this.#backend.connect(handle, signal));
+      await this.#connection.meet(handle, { isCopy: carried !== undefined, signal });
       signal.throwIfAborted();
       return handle;
     });

@@ -10,6 +10,7 @@ import type { BackendKind, Lifetime, SandboxInfo, SandboxSpec } from "#core/sand
 import type { SandboxUsage } from "#core/usage.ts";
 import { abortable } from "#edge/abort.ts";
 import { Admission, overcommitted } from "#edge/admission.ts";
+import type { Carried } from "#edge/carried.ts";
 import type { CommandCall } from "#edge/command-calls.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
 import { type DriverParts, SandboxDriver } from "#edge/driver.ts";
@@ -279,7 +280,11 @@ export class Edge extends GuestCalls implements Node {
   }
 
   /** What functions hold without need is the sandbox's. */
-  async #beginOrMakeRoom(spec: SandboxSpec, signal: AbortSignal, copied?: Promise<unknown>): Promise<SandboxDriver> {
+  async #beginOrMakeRoom(
+    spec: SandboxSpec,
+    signal: AbortSignal,
+    copied?: Promise<Carried | undefined>,
+  ): Promise<SandboxDriver> {
     try {
       return this.#begin(spec, copied);
     } catch (error) {
@@ -291,7 +296,7 @@ export class Edge extends GuestCalls implements Node {
     }
   }
 
-  #begin(spec: SandboxSpec, copied?: Promise<unknown>): SandboxDriver {
+  #begin(spec: SandboxSpec, copied?: Promise<Carried | undefined>): SandboxDriver {
     const backend = this.#backends.get(spec.backend);
     if (backend === undefined) {
       throw new SandboxError("FailedPrecondition", `this node has no ${spec.backend} backend`, {

@@ -127,6 +127,7 @@ class ContainerBackend implements Backend {
   readonly kind = "container";
   readonly footprint = FOOTPRINT;
   readonly packing: ContainerPacking;
+  readonly copying: ContainerPacking;
   readonly #options: ContainerOptions;
   readonly #parts: Parts;
   readonly #enforcement: Enforcement;
@@ -140,6 +141,7 @@ class ContainerBackend implements Backend {
     this.#enforcement = { ...parts, hardLimits: readHardLimits() };
     this.#opened = opened;
     this.packing = new ContainerPacking({ ...parts, store: options.store });
+    this.copying = this.packing;
   }
 
   get foresight(): number {

@@ -1,5 +1,5 @@
 import type { SandboxId } from "#core/ids.ts";
-import type { PackedDiff, Packing, PackOptions } from "#core/packing.ts";
+import type { Copying, PackedDiff, Packing, PackOptions } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Cgroups } from "#host/cgroup/cgroups.ts";
 import type { Still, UpperReading, Volume } from "#host/volume/volume.ts";
@@ -24,7 +24,8 @@ export interface PackingParts {
 // Without copies, on a plain directory, the sandbox is held still until the layer is made: the volume decides.
 
 /** Packs containers. */
-export class ContainerPacking implements Packing {
+export class ContainerPacking implements Packing, Copying {
+  readonly processes = false;
   readonly #parts: PackingParts;
   readonly #turns = new Map<SandboxId, Promise<unknown>>();
 

@@ -2,7 +2,7 @@ import type { Backend, Footprint, Handle, Inventory, Pausing, Place } from "#cor
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
-import type { PackedDiff, Packing, PackOptions } from "#core/packing.ts";
+import type { Copying, PackedDiff, Packing, PackOptions } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
 import { FAKE_DEFAULTS, type FakeConfig, type FakeMoment } from "./config.ts";
@@ -29,6 +29,7 @@ class FakeBackend implements Backend {
   readonly footprint = FOOTPRINT;
   readonly foresight = 0;
   readonly packing: Packing;
+  readonly copying: Copying;
   readonly pausing: Pausing;
   readonly #host: FakeHost;
   readonly #config: FakeConfig;
@@ -38,9 +39,10 @@ class FakeBackend implements Backend {
     this.#host = host;
     this.#config = config;
     this.#generation = host.takeOver();
-    this.packing = {
+    this.packing = { pack: (spec, options, signal) => this.#pack(spec, options, signal) };
+    this.copying = {
       copies: true,
-      pack: (spec, options, signal) => this.#pack(spec, options, signal),
+      processes: false,
       copy: (spec, to, signal) => this.#copy(spec, to, signal),
     };
     this.pausing = {

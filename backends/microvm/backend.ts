@@ -23,6 +23,7 @@ import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerSupply } from "#images/supply.ts";
 import { checkSpec, HELPER_PIDS, monitorLimits } from "./check.ts";
 import { guestDirOf, type MicrovmConfig } from "./config.ts";
+import { MachineCopies } from "./copies.ts";
 import { copyDisk, diskPath, makeDisk } from "./disk.ts";
 import { type DiskPlan, planDisks } from "./disks.ts";
 import { Environments } from "./environments.ts";
@@ -83,17 +84,22 @@ class MicrovmBackend implements Backend {
   readonly #options: MicrovmOptions;
   readonly #guests = new Map<SandboxId, Guest>();
   readonly pausing: MachinePauses;
+  readonly copying: MachineCopies;
   readonly #groundOnce: Once<Ground>;
   #factoryOpened: Promise<Factory> | undefined;
 
   constructor(options: MicrovmOptions) {
     this.#options = options;
     this.#groundOnce = new Once(() => openGround(options));
-    this.pausing = new MachinePauses({
+    const parts = {
       ground: () => this.#ground(),
-      machine: (spec, place) => this.#planned(spec, place),
+      machine: (spec: SandboxSpec, place: Place) => this.#planned(spec, place),
+      guest: (id: SandboxId, process: MachineProcess, signal: AbortSignal) => this.#guest(id, process, signal),
+    };
+    this.copying = new MachineCopies({ ...parts, plainDir: machinesDir(options) });
+    this.pausing = new MachinePauses({
+      ...parts,
       place: (spec, place) => this.#place(spec, place),
-      guest: (id, process, signal) => this.#guest(id, process, signal),
       keep: (id, guest) => this.#guests.set(id, guest),
       kill: (id) => this.kill(id),
       log: options.log,
@@ -124,6 +130,7 @@ class MicrovmBackend implements Backend {
     }
     try {
       const guest = await this.#boot(spec, place, signal);
+      await this.copying.release(spec.id);
       signal.throwIfAborted();
       return handleOf(spec.id, guest.machine.process);
     } catch (error) {
@@ -165,6 +172,7 @@ class MicrovmBackend implements Backend {
     if (!this.#hasTraces()) return;
     const { volume, runDirs } = await this.#ground();
     await this.kill(id);
+    await this.copying.release(id);
     await volume.removeUpper(id);
     // Last: while it is there, the sandbox can be found.
     runDirs.remove(id);
@@ -257,34 +265,43 @@ class MicrovmBackend implements Backend {
 
   async #boot(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Guest> {
     const { runDirs } = await this.#ground();
-    const { environments } = await this.#factory(this.#uid(place));
-    const layers = await this.#layerFiles(spec);
-    const instant = await environments.find(spec, layers);
-    signal.throwIfAborted();
     const guest =
-      instant === undefined
-        ? await this.#launch(spec, place, layers, signal)
-        : await this.#goOn(spec, place, instant, signal);
+      place.copied === true ? await this.#copied(spec, place, signal) : await this.#made(spec, place, signal);
     runDirs.writeProcess(spec.id, guest.machine.process);
     this.#guests.set(spec.id, guest);
     return guest;
   }
 
-  /** Makes the sandbox in a machine that has been told nothing. */
-  async #launch(spec: SandboxSpec, place: Place, layers: LayerFiles, signal: AbortSignal): Promise<Guest> {
+  async #made(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Guest> {
     const { volume } = await this.#ground();
+    const { environments } = await this.#factory(this.#uid(place));
+    const instant = await environments.find(spec, await this.#layerFiles(spec));
+    signal.throwIfAborted();
+    if (instant === undefined) return await this.#launch(spec, place, await makeDisk(volume, spec), signal);
+    await copyDisk(volume, spec, join(instant, "disk"));
+    return await this.#goOn(spec, place, instant, signal);
+  }
+
+  /** Over a copy of another one's disk. */
+  async #copied(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Guest> {
+    const { volume } = await this.#ground();
+    const { dir, saved } = this.copying.instantOf(spec.id);
+    if (saved) return await this.#goOn(spec, place, dir, signal);
+    return await this.#launch(spec, place, diskPath(volume.openUpper(spec.id)), signal);
+  }
+
+  /** Makes the sandbox, over a disk, in a machine that has been told nothing. */
+  async #launch(spec: SandboxSpec, place: Place, disk: string, signal: AbortSignal): Promise<Guest> {
     const { vmm, templates } = await this.#factory(this.#uid(place));
-    const plan = planDisks(layers, await makeDisk(volume, spec));
+    const plan = planDisks(await this.#layerFiles(spec), disk);
     const machine = { ...(await templates.machine(shapeOf(spec, plan))), disks: plan.disks };
     signal.throwIfAborted();
     const parts = { vmm, machine, place: await this.#place(spec, place), log: this.#options.log };
     return await startGuest({ spec, ...plan }, parts, signal);
   }
 
-  /** Makes it of a machine that was saved with a sandbox in it. */
+  /** Makes it of a machine that was saved with a sandbox in it, over the disk that it has. */
   async #goOn(spec: SandboxSpec, place: Place, instant: string, signal: AbortSignal): Promise<Guest> {
-    const { volume } = await this.#ground();
-    await copyDisk(volume, spec, join(instant, "disk"));
     const planned = await this.#planned(spec, place);
     const from = { dir: instant, hostname: spec.hostname, log: this.#options.log };
     const options = { started: () => undefined, signal };

@@ -98,7 +98,7 @@ export class Environments {
       try {
         await guest.hold();
         const planned = { spec: machine, identity: this.#parts.identity(spec, plan) };
-        await saveMachine(guest, planned, { dir: whole, placeDir: own.dir });
+        await saveMachine(guest, planned, whole);
       } finally {
         await guest.end();
       }

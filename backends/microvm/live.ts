@@ -23,6 +23,8 @@ export class Guest {
   readonly machine: Machine;
   readonly #control: MachineControl;
   readonly #dir: string;
+  /** The last who wants to hold the machine: who comes later waits. */
+  #turn: Promise<void> = Promise.resolve();
   #open = true;
 
   constructor(
@@ -51,6 +53,17 @@ export class Guest {
 
   usage(): Promise<MachineUsage> {
     return this.#control.usage();
+  }
+
+  /** Resolves when nobody else holds the machine; until disposed, nobody else may. `SandboxLost` when it has ended meanwhile. */
+  async turn(): Promise<Disposable> {
+    const before = this.#turn;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#turn = promise;
+    await before;
+    if (this.#open) return { [Symbol.dispose]: resolve };
+    resolve();
+    throw new SandboxError("SandboxLost", "the machine of the sandbox has ended");
   }
 
   /** Holds the sandbox still, then its machine. */
@@ -111,10 +124,7 @@ export async function startGuest(
   try {
     await machine.run();
     const control = await connectMachine(join(place.dir, MACHINE_PORTS.control), signal);
-    const abort = () => control.close();
-    signal.addEventListener("abort", abort, { once: true });
-    await furnish(control, inside);
-    signal.removeEventListener("abort", abort);
+    await answered(control, signal, () => furnish(control, inside));
     return new Guest(inside.spec.id, { machine, control, dir: place.dir }, log);
   } catch (error) {
     const said = await machine.console().catch(() => "");
@@ -149,10 +159,27 @@ export async function continueGuest(
   await machine.run();
   const control = await connectMachine(join(dir, MACHINE_PORTS.control), signal);
   const guest = new Guest(id, { machine, control, dir }, log);
-  await control.renew();
-  if (hostname !== undefined) await control.name(hostname, hostsFile(hostname));
-  await control.thaw();
+  await answered(control, signal, async () => {
+    await control.renew();
+    if (hostname !== undefined) await control.name(hostname, hostsFile(hostname));
+    await control.thaw();
+  });
   return guest;
+}
+
+/** Gives a machine that does not answer up when the signal says so. */
+async function answered(control: MachineControl, signal: AbortSignal, talk: () => Promise<void>): Promise<void> {
+  const abort = () => control.close();
+  signal.throwIfAborted();
+  signal.addEventListener("abort", abort, { once: true });
+  try {
+    await talk();
+  } catch (error) {
+    signal.throwIfAborted();
+    throw error;
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
 }
 
 /** A machine that another process of the node started. `SandboxLost` when it does not run. */

@@ -7,6 +7,7 @@ import type { RunDirs } from "#host/vmm/run-dirs.ts";
 import type { MachinePlace, MachineProcess } from "#host/vmm/vmm.ts";
 import type { Volume } from "#host/volume/volume.ts";
 import { handleOf, processOf, savedHandle } from "./handle.ts";
+import { whileHeld } from "./held.ts";
 import { continueGuest, type Guest } from "./live.ts";
 import { forgetSaved, isSaved } from "./saved.ts";
 import { type PlannedMachine, saveMachine, startSaved } from "./saving.ts";
@@ -45,18 +46,14 @@ export class MachinePauses implements Pausing {
     const process = processOf(handle);
     if (process === undefined || !isAlive(process))
       throw new SandboxError("SandboxLost", `the machine of ${id} is gone`);
-    const { runDirs, volume } = await this.#parts.ground();
+    const { volume } = await this.#parts.ground();
     const guest = await this.#parts.guest(id, process, signal);
     const planned = await this.#parts.machine(spec, { slot: 0 });
     const dir = volume.openUpper(id).upperDir;
-    await heldFor(guest, signal);
-    try {
-      await saveMachine(guest, planned, { dir, placeDir: runDirs.dir(id) });
+    await whileHeld(guest, signal, async () => {
+      await saveMachine(guest, planned, dir);
       signal.throwIfAborted();
-    } catch (error) {
-      await guest.release();
-      throw error;
-    }
+    });
     await this.#parts.kill(id);
     return savedHandle(id);
   }
@@ -93,19 +90,5 @@ export class MachinePauses implements Pausing {
     const guest = await startSaved(id, planned, from, { started, signal });
     this.#parts.keep(id, guest);
     return handleOf(id, guest.machine.process);
-  }
-}
-
-/** A guest whose kernel does not answer is not waited for: what it was is lost for this pause, and it goes on. */
-async function heldFor(guest: Guest, signal: AbortSignal): Promise<void> {
-  const late = Promise.withResolvers<never>();
-  const abort = () => late.reject(signal.reason);
-  signal.throwIfAborted();
-  signal.addEventListener("abort", abort, { once: true });
-  try {
-    await Promise.race([guest.hold(), late.promise]);
-  } finally {
-    signal.removeEventListener("abort", abort);
-    late.promise.catch(() => undefined);
   }
 }

@@ -1,8 +1,6 @@
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import type { SandboxId } from "#core/ids.ts";
 import { saveMemory } from "#host/vmm/memory.ts";
-import { DEVICES_FILE, type MachinePlace, type MachineSpec, type Vmm } from "#host/vmm/vmm.ts";
+import type { MachinePlace, MachineSpec, Vmm } from "#host/vmm/vmm.ts";
 import { continueGuest, type Guest } from "./live.ts";
 import { checkSaved, recordSaved, savedFiles } from "./saved.ts";
 
@@ -16,15 +14,15 @@ export interface PlannedMachine {
   readonly identity: string;
 }
 
-/** Writes what a held machine is, but for its disk, into `dir`. `placeDir` is where it runs. */
+/** Writes what a held machine is, but for its disk, into `dir`. */
 export async function saveMachine(
   { machine }: Guest,
   planned: Pick<PlannedMachine, "spec" | "identity">,
-  to: { readonly dir: string; readonly placeDir: string },
+  dir: string,
 ): Promise<void> {
-  await machine.saveDevices();
-  await saveMemory(machine.process, planned.spec.memory.sizeMiB * MIB, savedFiles(to.dir).memory);
-  recordSaved(to.dir, readFileSync(join(to.placeDir, DEVICES_FILE)), planned.identity);
+  const devices = await machine.saveDevices();
+  await saveMemory(machine.process, planned.spec.memory.sizeMiB * MIB, savedFiles(dir).memory);
+  recordSaved(dir, devices, planned.identity);
 }
 
 /**

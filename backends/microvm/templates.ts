@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { closeSync, copyFileSync, ftruncateSync, mkdirSync, openSync, renameSync, rmSync, utimesSync } from "node:fs";
+import { closeSync, ftruncateSync, mkdirSync, openSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { connectMachine } from "#guest/protocol/machine.ts";
 import { makeOwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
@@ -136,9 +136,11 @@ export class Templates {
     const place = { ...this.#parts.place, dir: join(this.#parts.place.dir, build.path.slice(-6)) };
     mkdirSync(place.dir, { recursive: true, mode: 0o700 });
     try {
-      await this.#bootAndSave({ ...spec, memory: { ...spec.memory, file: { path, access: "shared" } } }, place);
-      // Another file system, as a rule: what runs is in memory.
-      copyFileSync(join(place.dir, DEVICES_FILE), join(build.path, DEVICES_FILE));
+      const devices = await this.#bootAndSave(
+        { ...spec, memory: { ...spec.memory, file: { path, access: "shared" } } },
+        place,
+      );
+      writeFileSync(join(build.path, DEVICES_FILE), devices, { mode: 0o600 });
     } finally {
       rmSync(place.dir, { recursive: true, force: true });
     }
@@ -149,14 +151,14 @@ export class Templates {
     return target;
   }
 
-  async #bootAndSave(spec: MachineSpec, place: MachinePlace): Promise<void> {
+  async #bootAndSave(spec: MachineSpec, place: MachinePlace): Promise<Buffer> {
     const signal = AbortSignal.timeout(BOOT_LIMIT_MS);
     const machine = await this.#parts.vmm.start(spec, place, signal);
     try {
       await machine.run();
       (await connectMachine(join(place.dir, MACHINE_PORTS.control), signal)).close();
       await machine.pause();
-      await machine.saveDevices();
+      return await machine.saveDevices();
     } finally {
       await machine.end();
     }

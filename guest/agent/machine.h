@@ -100,6 +100,12 @@ int identity_seed(const char *hex);
 /* Gives the sandbox whose agent is that process another host name, in its namespace and its files. `hosts` is its /etc/hosts in hexadecimal. */
 int identity_name(int agent, const char *hostname, const char *hosts);
 
+/*
+ * machine_person.c: gives the sandbox whose agent is that process a machine-id of its own and, where it was another one before, a boot id of the kernel's.
+ * 0 or an errno.
+ */
+int identity_person(int agent, bool was_another);
+
 /* Exactly `size` bytes of hexadecimal digits. */
 bool hex_read(const char *text, uint8_t *bytes, size_t size);
 

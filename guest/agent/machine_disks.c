@@ -17,6 +17,8 @@
 #define OPTION_BYTES 4096
 #define LAYERS "/run/layers"
 #define UPPER "/run/upper"
+/* An overlay that does not sync says so while it is mounted, and refuses to be mounted again over what a crash has left. */
+#define OVERLAY_MARK UPPER "/work" "/work" "/incompat/volatile"
 
 static bool has_serial(const char *disk, const char *serial) {
 	char path[PATH_MAX], found[64];
@@ -76,6 +78,8 @@ int disks_mount_upper(const char *device) {
 	if (error == 0) error = make_dir(UPPER, 0700);
 	if (error != 0) return error;
 	if (mount(path, UPPER, "ext4", MS_NODEV | MS_NOATIME, "discard") != 0) return errno;
+	/* What is there of a disk that was written to before is what its file system vouches for: the sandbox begins with that. */
+	if (unlink(OVERLAY_MARK "/dirty") == 0 && rmdir(OVERLAY_MARK) != 0) return errno;
 	error = make_dir(UPPER "/upper", 0755);
 	return error == 0 ? make_dir(UPPER "/work", 0755) : error;
 }

@@ -54,7 +54,8 @@ static int mount_upper(struct machine *machine, char *words, struct reply *reply
 }
 
 static int launch(struct machine *machine, char *words, struct reply *reply) {
-	return launch_request(machine, words, reply->text, sizeof reply->text);
+	int error = launch_request(machine, words, reply->text, sizeof reply->text);
+	return error == 0 ? identity_person(machine->sandbox, false) : error;
 }
 
 /* HOSTNAME HOSTS */
@@ -64,6 +65,7 @@ static int name_sandbox(struct machine *machine, char *words, struct reply *repl
 	if (hosts == NULL || machine->sandbox == 0) return EINVAL;
 	*hosts = 0;
 	int error = identity_name(machine->sandbox, words, hosts + 1);
+	if (error == 0) error = identity_person(machine->sandbox, true);
 	return error == 0 ? bridge_renew() : error;
 }
 

@@ -30,7 +30,7 @@ export interface MachineSpec {
   readonly kernel: string;
   readonly initramfs: string;
   readonly disks: readonly MachineDisk[];
-  /** What `saveDevices` wrote of an equal machine. Without it the kernel boots. */
+  /** A file with what `saveDevices` gave of an equal machine. Without it the kernel boots. */
   readonly devices: string | undefined;
 }
 
@@ -74,7 +74,7 @@ export interface MachineProcess {
 
 /** The serial ports of a machine, as sockets in its directory: lines for its first process, frames for the agent. */
 export const MACHINE_PORTS = { control: "control.sock", agent: "agent.sock" } as const;
-/** What `saveDevices` writes, in the machine's directory. */
+/** A machine that is saved has the state of its devices in a file of this name. */
 export const DEVICES_FILE = "devices";
 
 /** A machine that was started. Orders are carried out one after the other; each rejects with `SandboxLost` when the monitor is gone. */
@@ -85,8 +85,8 @@ export interface Machine {
   run(): Promise<void>;
   /** Stops the processors, and writes out what disks have taken. */
   pause(): Promise<void>;
-  /** Of a paused machine: writes the state of its devices to `DEVICES_FILE`. Memory is as it lies. */
-  saveDevices(): Promise<void>;
+  /** Of a paused machine: the state of its devices. Memory is as it lies. */
+  saveDevices(): Promise<Buffer>;
   /** The last that the guest wrote to its console, at most 64 KiB. */
   console(): Promise<string>;
   /** Stops talking to the monitor, which another process may adopt then. */

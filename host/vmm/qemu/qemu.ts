@@ -1,10 +1,11 @@
 import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { rmSync, truncateSync } from "node:fs";
+import { closeSync, fstatSync, openSync, readSync, rmSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { SandboxError } from "#core/errors.ts";
+import { dataExtents } from "#host/sys/holes.ts";
 import {
-  DEVICES_FILE,
   MACHINE_PORTS,
   type Machine,
   type MachinePlace,
@@ -14,7 +15,7 @@ import {
 } from "../vmm.ts";
 import { endProcess, findQemu, isAlive, reachMonitor } from "./process.ts";
 import { connectQmp, type Qmp } from "./qmp.ts";
-import { MONITOR_SOCKET, spawnMachine } from "./spawn.ts";
+import { DEVICES_OUT, MONITOR_SOCKET, spawnMachine } from "./spawn.ts";
 import { CONSOLE_RING, DEVICES_SET, shapeWords } from "./words.ts";
 
 const CONSOLE_BYTES = 65_536;
@@ -82,9 +83,13 @@ class QemuMachine implements Machine {
     await this.#qmp.order("stop");
   }
 
-  async saveDevices(): Promise<void> {
-    truncateSync(join(this.#dir, DEVICES_FILE), 0);
+  async saveDevices(): Promise<Buffer> {
+    const out = join(this.#dir, DEVICES_OUT);
+    truncateSync(out, 0);
     await this.#qmp.order("xen-save-devices-state", { filename: `/dev/fdset/${DEVICES_SET}`, live: false });
+    const state = readBehindHole(out);
+    truncateSync(out, 0);
+    return state;
   }
 
   async console(): Promise<string> {
@@ -99,5 +104,24 @@ class QemuMachine implements Machine {
   async end(): Promise<void> {
     await endProcess(this.process);
     this.#qmp.close();
+  }
+}
+
+/** QEMU writes on where it was before, and what it wrote then is cut off: a hole. What it writes begins with a byte that is not zero. */
+function readBehindHole(path: string): Buffer {
+  const fd = openSync(path, "r");
+  try {
+    const { size } = fstatSync(fd);
+    const [first] = dataExtents(fd, size);
+    const from = first?.offset ?? size;
+    const bytes = Buffer.alloc(size - from);
+    for (let done = 0; done < bytes.length; ) {
+      const read = readSync(fd, bytes, done, bytes.length - done, from + done);
+      if (read === 0) throw new SandboxError("Internal", "the state of devices was cut short");
+      done += read;
+    }
+    return bytes.subarray(bytes.findIndex((byte) => byte !== 0));
+  } finally {
+    closeSync(fd);
   }
 }

@@ -5,12 +5,14 @@ import { SandboxError } from "#core/errors.ts";
 import { openBoundedMemory } from "#host/sys/bounded-memory.ts";
 import { processStartTicks } from "#host/sys/process.ts";
 import { COMPUTER_SOCKETS, type ComputerSpec } from "../computer.ts";
-import { DEVICES_FILE, MACHINE_PORTS, type MachinePlace, type MachineProcess, type MachineSpec } from "../vmm.ts";
+import { MACHINE_PORTS, type MachinePlace, type MachineProcess, type MachineSpec } from "../vmm.ts";
 import { computerWords } from "./computer-words.ts";
 import { qemuWords } from "./words.ts";
 
 /** Where QEMU takes orders, in the machine's directory. */
 export const MONITOR_SOCKET = "monitor.sock";
+/** Where QEMU writes the state of devices, in the machine's directory. */
+export const DEVICES_OUT = "devices.out";
 /** Where it puts pictures of a computer's screen: the one file of its root directory, which is `EMPTY_DIR` of the machine's. */
 export const SCREEN_FILE = "screen";
 export const EMPTY_DIR = "empty";
@@ -39,8 +41,7 @@ export interface SpawnedMonitor extends Disposable {
 export function spawnMachine(program: string, spec: MachineSpec, place: MachinePlace): SpawnedMonitor {
   const { dir } = place;
   using files = new DisposableStack();
-  // Appending: each state that is written begins where the file ends, which is cut off before.
-  const out = openFor(files, join(dir, DEVICES_FILE), "a");
+  const out = openFor(files, join(dir, DEVICES_OUT), "w");
   const devices = spec.devices === undefined ? [] : [openFor(files, spec.devices, "r")];
   const words = qemuWords(spec, {
     uid: place.uid,

@@ -47,20 +47,20 @@ describe("a microVM", { timeout: 600_000 }, () => {
     assert.match(readFileSync(`/proc/${pid}/cgroup`, "utf8"), new RegExp(`-vm/${sandbox.id}\n`));
   });
 
-  test("clones share randomness, hostname, boot id: those of one template share none, and each has the time", async () => {
+  test("clones share randomness, hostname, machine-id, boot id: those of one template share none, and each has the time", async () => {
     // From the second on they go on from a machine with a sandbox in it.
     const said: string[][] = [];
     for (const hostname of ["first", "second", "third"]) {
       await using sandbox = await MICROVM.create(node, { hostname });
       const line =
-        "head -c 16 /dev/urandom | od -An -tx1; hostname; cat /etc/hostname; tail -n 1 /etc/hosts; cat /proc/sys/kernel/random/boot_id";
+        "head -c 16 /dev/urandom | od -An -tx1; hostname; cat /etc/hostname; tail -n 1 /etc/hosts; cat /proc/sys/kernel/random/boot_id /etc/machine-id";
       const now = Number(await output(sandbox, "date +%s"));
       assert.ok(Math.abs(now - Date.now() / 1_000) < 60, `the clock says ${now}`);
       const lines = (await output(sandbox, line)).split("\n");
       assert.deepEqual(lines.slice(1, 4), [hostname, hostname, `127.0.1.1\t${hostname}`]);
       said.push(lines);
     }
-    for (const at of [0, 1, 4]) assert.equal(new Set(said.map((lines) => lines[at])).size, said.length);
+    for (const at of [0, 1, 4, 5]) assert.equal(new Set(said.map((lines) => lines[at])).size, said.length);
   });
 
   test("what it cannot enforce is refused by name, and leaves nothing", async () => {

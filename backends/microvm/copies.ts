@@ -1,0 +1,126 @@
+import { existsSync, mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { SandboxError } from "#core/errors.ts";
+import type { SandboxId } from "#core/ids.ts";
+import type { Copying } from "#core/packing.ts";
+import type { SandboxSpec } from "#core/sandbox.ts";
+import { makeOwnedTemp, type OwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
+import { copyFileSparse } from "#host/vmm/memory.ts";
+import { isAlive } from "#host/vmm/qemu/process.ts";
+import type { MachineProcess } from "#host/vmm/vmm.ts";
+import { copyDisk, diskPath } from "./disk.ts";
+import { whileHeld } from "./held.ts";
+import type { PauseParts } from "./pauses.ts";
+import { saveMachine } from "./saving.ts";
+
+/** What copies need of the backend. */
+export interface CopyParts extends Pick<PauseParts, "ground" | "machine" | "guest"> {
+  /** Where instants lie if the volume of disks has no place for what it shares. */
+  readonly plainDir: string;
+}
+
+/** What a sandbox was at one moment. */
+export interface Instant {
+  readonly dir: string;
+  /** False: its machine did not run, and only its disk is there. */
+  readonly saved: boolean;
+}
+
+/** An instant, until all copies have begun with it or are gone. */
+interface KeptInstant extends Instant {
+  readonly temp: OwnedTemp;
+  readonly left: Set<SandboxId>;
+}
+
+const PREFIX = "instant-";
+
+//   hold still ─► copy of the disk ─► devices, memory ─► let go ─► a disk for each copy ─► each starts a machine from there
+//
+// All of them map one memory file privately: what they do not write they have once. It has no name any more when the last has begun.
+
+/** Copies of machines, with what runs in them. */
+export class MachineCopies implements Copying {
+  readonly copies = true;
+  readonly processes = true;
+  readonly #parts: CopyParts;
+  readonly #instants = new Map<SandboxId, KeptInstant>();
+  #swept: Promise<void> | undefined;
+
+  constructor(parts: CopyParts) {
+    this.#parts = parts;
+  }
+
+  async copy(spec: SandboxSpec, to: readonly SandboxId[], signal: AbortSignal): Promise<{ readonly frozenMs: number }> {
+    const { runDirs, volume } = await this.#parts.ground();
+    if (!existsSync(diskPath(volume.openUpper(spec.id)))) throw new SandboxError("NotFound", `${spec.id} has no disk`);
+    const process = runDirs.readProcess(spec.id);
+    const temp = makeOwnedTemp(await this.#dir(), PREFIX);
+    const instant = { temp, dir: temp.path, left: new Set<SandboxId>() };
+    try {
+      const runs = process !== undefined && isAlive(process);
+      const frozenMs = runs
+        ? await this.#save(spec, process, temp.path, signal)
+        : await this.#saveDisk(spec, temp.path);
+      for (const id of to) {
+        signal.throwIfAborted();
+        await copyDisk(volume, { ...spec, id }, diskIn(temp.path));
+        instant.left.add(id);
+      }
+      for (const id of to) this.#instants.set(id, { ...instant, saved: runs });
+      return { frozenMs };
+    } catch (error) {
+      for (const id of instant.left) await volume.removeUpper(id);
+      await temp[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  /** What a copy begins with. Throws `SandboxLost` for what is no copy, or has begun already. */
+  instantOf(id: SandboxId): Instant {
+    const instant = this.#instants.get(id);
+    if (instant === undefined) throw new SandboxError("SandboxLost", `what ${id} is a copy of is gone`);
+    return instant;
+  }
+
+  /** The copy needs its instant no more: it has begun, or never will. Safe twice, and for what is no copy. */
+  async release(id: SandboxId): Promise<void> {
+    const instant = this.#instants.get(id);
+    this.#instants.delete(id);
+    instant?.left.delete(id);
+    if (instant?.left.size === 0) await instant.temp[Symbol.asyncDispose]();
+  }
+
+  async #save(spec: SandboxSpec, process: MachineProcess, dir: string, signal: AbortSignal): Promise<number> {
+    const { volume } = await this.#parts.ground();
+    const guest = await this.#parts.guest(spec.id, process, signal);
+    const planned = await this.#parts.machine(spec, { slot: 0 });
+    return await whileHeld(guest, signal, async ({ letGo }) => {
+      const startedMs = performance.now();
+      await copyFileSparse(diskPath(volume.openUpper(spec.id)), diskIn(dir));
+      await saveMachine(guest, planned, dir);
+      await letGo();
+      return performance.now() - startedMs;
+    });
+  }
+
+  /** Of a sandbox that was lost, whose files live on. */
+  async #saveDisk(spec: SandboxSpec, dir: string): Promise<number> {
+    const { volume } = await this.#parts.ground();
+    await copyFileSparse(diskPath(volume.openUpper(spec.id)), diskIn(dir));
+    return 0;
+  }
+
+  /** On the volume of disks, so that data can be shared. Sweeps what a dead process left. */
+  async #dir(): Promise<string> {
+    const { volume } = await this.#parts.ground();
+    const dir = join(volume.sharedDir ?? this.#parts.plainDir, "instants");
+    mkdirSync(dir, { recursive: true, mode: 0o700 });
+    this.#swept ??= sweepOwnedTemps(dir, PREFIX);
+    await this.#swept;
+    return dir;
+  }
+}
+
+function diskIn(dir: string): string {
+  return join(dir, "disk");
+}

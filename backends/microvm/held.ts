@@ -1,0 +1,48 @@
+import type { Guest } from "./live.ts";
+
+/**
+ * Runs `action` while the sandbox and its machine are held still, one after the other of those who want that. Unless it has let them go, they go on when it
+ * rejects, and stay as they are when it resolves. A guest that does not answer is not waited for longer than the signal says: it goes on when it has.
+ */
+export async function whileHeld<T>(
+  guest: Guest,
+  signal: AbortSignal,
+  action: (held: { letGo(): Promise<void> }) => Promise<T>,
+): Promise<T> {
+  using _turn = await guest.turn();
+  signal.throwIfAborted();
+  await holdFor(guest, signal);
+  let isHeld = true;
+  const letGo = async () => {
+    if (!isHeld) return;
+    isHeld = false;
+    await guest.release();
+  };
+  try {
+    return await action({ letGo });
+  } catch (error) {
+    await letGo();
+    throw error;
+  }
+}
+
+async function holdFor(guest: Guest, signal: AbortSignal): Promise<void> {
+  const late = Promise.withResolvers<never>();
+  late.promise.catch(() => undefined);
+  const abort = () => late.reject(signal.reason);
+  signal.addEventListener("abort", abort, { once: true });
+  const holding = guest.hold();
+  try {
+    await Promise.race([holding, late.promise]);
+  } catch (error) {
+    void holding
+      .then(
+        () => guest.release(),
+        () => undefined,
+      )
+      .catch(() => undefined);
+    throw error;
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
+}
