@@ -1,6 +1,7 @@
 import { chmodSync, mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
+import { allEnded } from "#core/all-ended.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
 import { erofsMounts, mountErofs, unmountErofs } from "#host/mounts/erofs.ts";
@@ -67,9 +68,8 @@ export class LayerMounts {
 
   /** The directories of the layers, in the given order. Rejects with `NotFound` for a layer that the store lacks. */
   async acquire(digests: readonly LayerDigest[]): Promise<string[]> {
-    for (const digest of digests) {
-      if (!this.#mounted.has(digest)) await this.#mountOnce(digest);
-    }
+    // At once: of layers whose data comes on demand, each waits for the store.
+    await allEnded(digests.filter((digest) => !this.#mounted.has(digest)).map((digest) => this.#mountOnce(digest)));
     return digests.map((digest) => this.#target(digest));
   }
 

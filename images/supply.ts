@@ -18,11 +18,12 @@ export class LayerSupply {
 
   /** What mounts need; data may come when it is read. Rejects with `NotFound` for a layer that nobody has, and as pulls do. */
   async metadata(digests: readonly LayerDigest[]): Promise<void> {
-    for (const digest of digests) {
-      if (await this.#store.has(digest)) continue;
-      if (this.#shared === undefined) throw noLayer(digest);
-      await this.#shared.provideMetadata([digest], AbortSignal.timeout(SUPPLY_MS));
-    }
+    const missing: LayerDigest[] = [];
+    for (const digest of digests) if (!(await this.#store.has(digest))) missing.push(digest);
+    const [first] = missing;
+    if (first === undefined) return;
+    if (this.#shared === undefined) throw noLayer(first);
+    await this.#shared.provideMetadata(missing, AbortSignal.timeout(SUPPLY_MS));
   }
 }
 

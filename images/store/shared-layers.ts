@@ -1,3 +1,4 @@
+import { allEnded } from "#core/all-ended.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
 import { Turns } from "#core/turns.ts";
 import type { BlobDigest } from "../digest.ts";
@@ -9,6 +10,8 @@ import { pushLayer } from "./push.ts";
 
 /** Blobs that come at a time: one fills a network, and a few hide each other's pauses. */
 const PULLS_AT_A_TIME = 4;
+/** Metadata that comes at a time: it is waited for more than it is carried. */
+const SMALL_PULLS_AT_A_TIME = 8;
 
 /** The layers of a node, as other nodes share them through a store. */
 export class SharedLayers {
@@ -16,6 +19,7 @@ export class SharedLayers {
   readonly #objects: ObjectStore;
   readonly #pins: StorePins;
   readonly #turns = new Turns(PULLS_AT_A_TIME);
+  readonly #small = new Turns(SMALL_PULLS_AT_A_TIME);
   readonly #coming = new Map<BlobDigest, Promise<void>>();
 
   constructor(layers: LayerStore, objects: ObjectStore, pins: StorePins) {
@@ -37,12 +41,14 @@ export class SharedLayers {
 
   /** Sees that the node knows these layers: manifest and metadata, none of their data. Rejects as pulls do. */
   async provideMetadata(digests: readonly LayerDigest[], signal: AbortSignal): Promise<void> {
-    const options = { layers: this.#layers, objects: this.#objects, signal };
-    for (const digest of digests) {
-      // First: what is pinned is not collected while it comes, nor while its data is read.
-      await this.#pins.holdLayer(digest, undefined, signal);
-      if (!(await this.#layers.has(digest))) await pullMetadata(digest, options);
-    }
+    await allEnded(digests.map((digest) => this.#small.run(signal, () => this.#provideMetadataOf(digest, signal))));
+  }
+
+  async #provideMetadataOf(digest: LayerDigest, signal: AbortSignal): Promise<void> {
+    // First: what is pinned is not collected while it comes, nor while its data is read.
+    await this.#pins.holdLayer(digest, undefined, signal);
+    if (await this.#layers.has(digest)) return;
+    await pullMetadata(digest, { layers: this.#layers, objects: this.#objects, signal });
   }
 
   /** Sees that the node has these layers with all their blobs. Rejects with `NotFound` for what the store lacks, too, and as pulls do. */

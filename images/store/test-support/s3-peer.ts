@@ -1,7 +1,14 @@
 import crypto, { hash } from "node:crypto";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createServer, type IncomingMessage, request, type Server, type ServerResponse } from "node:http";
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  request,
+  type Server,
+  type ServerResponse,
+} from "node:http";
 import { createRequire } from "node:module";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -79,6 +86,7 @@ export async function startS3Peer(): Promise<S3Peer> {
     fault: (): Fault | undefined => undefined,
   };
   const underWay = new Set<Promise<void>>();
+  const objects = new Objects();
   const gate = createServer(async (incoming, response) => {
     const seen = { method: incoming.method ?? "", url: incoming.url ?? "", range: incoming.headers.range };
     // What removes parts comes after those that are on their way: s3rver would keep them.
@@ -86,7 +94,7 @@ export async function startS3Peer(): Promise<S3Peer> {
     const arrived = () => void opened.seen.push(seen);
     // A client that leaves in the middle is part of what is tested.
     const uploads = opened.uploads;
-    const passing = pass(incoming, response, { port, uploads, fault: () => opened.fault(seen), arrived })
+    const passing = pass(incoming, response, { port, objects, uploads, fault: () => opened.fault(seen), arrived })
       .catch(() => void response.destroy())
       .finally(() => underWay.delete(passing));
     underWay.add(passing);
@@ -124,8 +132,37 @@ function provideDes(): void {
   });
 }
 
+/** An object that is put is another or none for those who ask meanwhile: s3rver writes over the file that it reads from. */
+class Objects {
+  readonly #writing = new Map<string, Promise<void>>();
+  readonly #reading = new Map<string, Set<Promise<void>>>();
+
+  /** Runs `work` when nobody writes the object at `path`, and a PUT when nobody reads it either. */
+  async use(method: string | undefined, path: string, work: () => Promise<void>): Promise<void> {
+    for (let writing = this.#writing.get(path); writing !== undefined; writing = this.#writing.get(path)) await writing;
+    const readers = this.#reading.get(path) ?? new Set();
+    this.#reading.set(path, readers);
+    const before = method === "PUT" ? Promise.all(readers) : undefined;
+    const working = (async () => {
+      await before;
+      await work();
+    })();
+    const ended = working
+      .catch(() => undefined)
+      .finally(() => {
+        readers.delete(ended);
+        if (this.#writing.get(path) === ended) this.#writing.delete(path);
+        if (readers.size === 0 && this.#reading.get(path) === readers) this.#reading.delete(path);
+      });
+    if (method === "PUT") this.#writing.set(path, ended);
+    else readers.add(ended);
+    await working;
+  }
+}
+
 interface Passing {
   readonly port: number;
+  readonly objects: Objects;
   readonly uploads: string;
   fault(): Fault | undefined;
   arrived(): void;
@@ -149,7 +186,22 @@ async function pass(incoming: IncomingMessage, response: ServerResponse, passing
     rmSync(join(passing.uploads, upload), { recursive: true, force: true });
     return refuse(response, { status: 204 });
   }
-  const inner = request({ host: "127.0.0.1", port: passing.port, method, path: url, headers });
+  const ask = () => answered(response, { port: passing.port, method, url, headers, body, wrong });
+  // One that comes piece by piece waits for the test.
+  await (wrong?.type === "slow" ? ask() : passing.objects.use(method, url.replace(/\?.*/, ""), ask));
+}
+
+interface Asked {
+  readonly port: number;
+  readonly method: string | undefined;
+  readonly url: string;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: Buffer;
+  readonly wrong: Fault | undefined;
+}
+
+async function answered(response: ServerResponse, { port, method, url, headers, body, wrong }: Asked): Promise<void> {
+  const inner = request({ host: "127.0.0.1", port, method, path: url, headers });
   response.on("close", () => inner.destroy());
   inner.end(body);
   const [answer] = (await once(inner, "response")) as [IncomingMessage];
