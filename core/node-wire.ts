@@ -228,6 +228,7 @@ export async function decodeBulk<T>(
   let sizes: BulkHead | undefined;
   let all = Buffer.alloc(0);
   let at = 0;
+  // To its end: a stream that is left before is one that is cancelled.
   for await (const { head, bytes } of items) {
     if (sizes === undefined) {
       sizes = head as BulkHead;
@@ -235,13 +236,13 @@ export async function decodeBulk<T>(
       if (bytes.length < size) await room(size);
       all = Buffer.allocUnsafe(size);
     }
+    if (at + bytes.length <= all.length) all.set(bytes, at);
     at += bytes.length;
-    if (at > all.length) break;
-    all.set(bytes, at - bytes.length);
-    if (at === all.length)
-      return join(JSON.parse(all.toString("utf8", 0, sizes.jsonBytes)), all.subarray(sizes.jsonBytes)) as T;
   }
-  throw new SandboxError("Internal", "an answer of the node was cut short");
+  if (sizes === undefined || at !== all.length) {
+    throw new SandboxError("Internal", "an answer of the node was cut short");
+  }
+  return join(JSON.parse(all.toString("utf8", 0, sizes.jsonBytes)), all.subarray(sizes.jsonBytes)) as T;
 }
 
 /** Where input goes; the bytes follow as a stream. */
