@@ -1,6 +1,6 @@
 import { type Static, Type } from "typebox";
 import { STATES } from "#core/lifecycle.ts";
-import { BACKEND_KINDS, RLIMIT_NAMES } from "#core/sandbox.ts";
+import { ACCELERATORS, BACKEND_KINDS, RLIMIT_NAMES } from "#core/sandbox.ts";
 import { ComputerRequest, ComputerShapeView } from "./computers.ts";
 import {
   closed,
@@ -81,6 +81,9 @@ export const SandboxView = closed({
   readyAtMs: Type.Optional(Type.Number()),
   lastActivityAtMs: Type.Number(),
   runningCommands: Type.Integer(),
+  accelerator: Type.Optional(
+    described(oneOf(ACCELERATORS), "What runs the processors of its machine: tcg is software. Containers have none."),
+  ),
   parent: Type.Optional(Type.String({ description: "The sandbox that it was forked from, which may be gone." })),
   base: Type.String(),
   workspace: Type.Optional(Type.String()),

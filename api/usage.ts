@@ -44,6 +44,12 @@ export const UsageView = closed({
   network: Type.Optional(
     closed({ receivedBytes: Count, receivedPackets: Count, sentBytes: Count, sentPackets: Count }),
   ),
+  machine: Type.Optional(
+    closed({
+      privateBytes: described(Count, "Memory of the node that its machine has for itself."),
+      sharedBytes: described(Count, "Pages of files that its machine maps, which the node holds once for all that do."),
+    }),
+  ),
   limits: closed({
     cpus: Type.Number(),
     memoryBytes: Count,

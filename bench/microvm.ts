@@ -20,6 +20,8 @@ const ACCELERATOR = "tcg";
 const ROUNDS = 9;
 const COLD_ROUNDS = 3;
 const IDLE = 10;
+const FORKS = 20;
+const FORK_ROUNDS = 3;
 /** Its machine has 256 MiB. */
 const MEMORY_MIB = 160;
 const MACHINE_MIB = 256;
@@ -34,6 +36,7 @@ export async function* measureMicrovm(note: (line: string) => void): AsyncGenera
   yield* clones(node, note);
   yield* pauses(node, note);
   yield* memory(node, note);
+  yield* forks(node, note);
 }
 
 function create(node: TestNode): Promise<Sandbox> {
@@ -107,6 +110,33 @@ async function* memory(node: TestNode, note: (line: string) => void): AsyncGener
   note(`private memory of ${IDLE} idle clones: ${kiB.map((value) => Math.round(value / 1024)).join(", ")} MiB`);
   yield { name: "microvm.private_mb", value: median(kiB) / 1024, note: NOTE };
   await Promise.all(made.map((sandbox) => sandbox.remove()));
+}
+
+/** Each goes on with the same process; all have answered when the time ends. */
+async function* forks(node: TestNode, note: (line: string) => void): AsyncGenerator<Measured> {
+  const times: number[] = [];
+  const kiB: number[] = [];
+  const frozen: number[] = [];
+  for (let round = 0; round < FORK_ROUNDS; round++) {
+    await using parent = await create(node);
+    const command = await parent.start("exec sleep 1000");
+    const children: Sandbox[] = [];
+    const fork = async () => {
+      const { frozenMs, forks: made } = await parent.fork({ count: FORKS });
+      frozen.push(frozenMs);
+      for (const one of made) if ("sandbox" in one) children.push(one.sandbox);
+      await Promise.all(children.map((child) => output(child, `kill -0 ${command.pid}`)));
+    };
+    times.push(await timeMs(fork));
+    if (children.length < FORKS) throw new Error(`${children.length} of ${FORKS} forks came up`);
+    kiB.push(...children.map(({ id }) => privateKiB(monitorOf(node, id))));
+    await Promise.all(children.map((child) => child.remove()));
+  }
+  note(`forks of ${FORKS}: ${describeMs(times)}; parent held: ${describeMs(frozen)}`);
+  note(
+    `private memory of forks: ${Math.round(median(kiB) / 1024)} MiB, at most ${Math.round(Math.max(...kiB) / 1024)} MiB`,
+  );
+  yield { name: "microvm.fork20", value: median(times) / 1000, note: NOTE };
 }
 
 function monitorOf(node: TestNode, id: string): number {

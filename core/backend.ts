@@ -2,7 +2,7 @@ import type { Computers } from "#core/computers.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { Copying, Packing } from "#core/packing.ts";
-import type { BackendKind, SandboxSpec } from "#core/sandbox.ts";
+import type { Accelerator, BackendKind, SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
 
 /**
@@ -78,6 +78,8 @@ export interface Handle {
   readonly id: SandboxId;
   /** JSON that only the backend reads. */
   readonly opaque: Readonly<Record<string, unknown>>;
+  /** Of a machine. */
+  readonly accelerator?: Accelerator;
 }
 
 /** The classes of things a sandbox may leave behind. */

@@ -110,6 +110,10 @@ export interface SandboxSpec {
   };
 }
 
+/** How the processors of a machine run: by the node's own, or in software, which is ten to thirty times slower. */
+export const ACCELERATORS = ["kvm", "tcg"] as const;
+export type Accelerator = (typeof ACCELERATORS)[number];
+
 /** What a node tells about a sandbox. */
 export interface SandboxInfo {
   readonly spec: SandboxSpec;
@@ -122,6 +126,8 @@ export interface SandboxInfo {
   /** Why it is `failed` or on its way out, in words. */
   readonly reason: string | undefined;
   readonly runningCommands: number;
+  /** What runs the processors of its machine; undefined for what has no machine, and before there is one. */
+  readonly accelerator?: Accelerator | undefined;
 }
 
 /** How a command ended. There is no default: each is observed. */

@@ -14,6 +14,16 @@ export interface Usage {
   readonly diskBytes: number | undefined;
   readonly io: IoUsage | undefined;
   readonly network: NetworkUsage | undefined;
+  /** What its machine takes of the node's memory; undefined for what has none of its own, or none at the moment. */
+  readonly machine?: MachineMemory | undefined;
+}
+
+/** The node's memory that the process of a machine has. */
+export interface MachineMemory {
+  /** Its own: what the guest has written, and what the monitor needs to run it. */
+  readonly privateBytes: number;
+  /** Pages of files, which the node holds once for all that map them: the template's memory, the monitor's program. */
+  readonly sharedBytes: number;
 }
 
 /** So many are told of a sandbox. */

@@ -37,7 +37,7 @@ export class SandboxRecord {
   }
 
   info(now: { readonly inUse: boolean; readonly runningCommands: number }): SandboxInfo {
-    const { spec, state, generation, createdAtMs, readyAtMs, lifetime, lastActivityAtMs, reason } = this.#row;
+    const { spec, state, generation, createdAtMs, readyAtMs, lifetime, lastActivityAtMs, reason, handle } = this.#row;
     return {
       spec: { ...spec, lifetime },
       state,
@@ -47,6 +47,7 @@ export class SandboxRecord {
       lastActivityAtMs: now.inUse ? this.#parts.clock.now() : lastActivityAtMs,
       reason,
       runningCommands: now.runningCommands,
+      accelerator: handle?.accelerator,
     };
   }
 

@@ -12,6 +12,7 @@ import { makeCgroups } from "#host/cgroup/make.ts";
 import { uidBaseOf } from "#host/id-ranges.ts";
 import { type GuestPrograms, guestImage } from "#host/vmm/guest/image.ts";
 import { FOOTPRINT, takeInventory } from "#host/vmm/inventory.ts";
+import { machineMemory } from "#host/vmm/process-memory.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import { openQemu } from "#host/vmm/qemu/qemu.ts";
 import { RunDirs } from "#host/vmm/run-dirs.ts";
@@ -125,14 +126,14 @@ class MicrovmBackend implements Backend {
     const ground = await this.#ground();
     checkSpec(spec, ground.cgroups);
     if (!ground.runDirs.make(spec.id)) {
-      const earlier = await this.#earlier(spec.id, ground);
+      const earlier = await this.#earlier(spec.id, place, ground);
       if (earlier !== undefined) return earlier;
     }
     try {
       const guest = await this.#boot(spec, place, signal);
       await this.copying.release(spec.id);
       signal.throwIfAborted();
-      return handleOf(spec.id, guest.machine.process);
+      return handleOf(spec.id, guest.machine.process, await this.accelerator(this.#uid(place)));
     } catch (error) {
       await this.destroy(spec.id);
       signal.throwIfAborted();
@@ -181,6 +182,7 @@ class MicrovmBackend implements Backend {
   async usage(handle: Handle): Promise<Usage> {
     const { cgroups } = await this.#ground();
     const counted = cgroups.usage(handle.id);
+    const process = processOf(handle);
     const inside = await this.#guests.get(handle.id)?.usage();
     return {
       cpu: counted.cpu,
@@ -191,6 +193,7 @@ class MicrovmBackend implements Backend {
       diskBytes: inside?.diskBytes,
       io: undefined,
       network: undefined,
+      machine: process === undefined ? undefined : machineMemory(process),
     };
   }
 
@@ -250,9 +253,10 @@ class MicrovmBackend implements Backend {
   }
 
   /** What to do about a sandbox of this id that is there: a live one is the answer, a half-made one is made anew. */
-  async #earlier(id: SandboxId, { runDirs }: Ground): Promise<Handle | undefined> {
+  async #earlier(id: SandboxId, place: Place, { runDirs }: Ground): Promise<Handle | undefined> {
     const process = runDirs.readProcess(id);
-    if (process !== undefined && isAlive(process)) return handleOf(id, process);
+    if (process !== undefined && isAlive(process))
+      return handleOf(id, process, await this.accelerator(this.#uid(place)));
     if (process !== undefined) {
       throw new SandboxError("AlreadyExists", `sandbox ${id} is dead and keeps its files`, {
         hint: "destroy it first",

@@ -1,16 +1,17 @@
 import type { Handle } from "#core/backend.ts";
 import type { SandboxId } from "#core/ids.ts";
+import type { Accelerator } from "#core/sandbox.ts";
 import { asProcess } from "#host/vmm/process-record.ts";
 import type { MachineProcess } from "#host/vmm/vmm.ts";
 
 /** What the edge stores of a sandbox. */
-export function handleOf(id: SandboxId, { pid, startTicks }: MachineProcess): Handle {
-  return { version: 1, id, opaque: { pid, startTicks } };
+export function handleOf(id: SandboxId, { pid, startTicks }: MachineProcess, accelerator: Accelerator): Handle {
+  return { version: 1, id, opaque: { pid, startTicks }, accelerator };
 }
 
 /** What the edge stores of one that is paused: all of it lies beside its disk. */
-export function savedHandle(id: SandboxId): Handle {
-  return { version: 1, id, opaque: {} };
+export function savedHandle(id: SandboxId, accelerator: Accelerator): Handle {
+  return { version: 1, id, opaque: {}, accelerator };
 }
 
 /** The process a handle names; `undefined` for that of a paused sandbox and a handle that this backend did not make. */

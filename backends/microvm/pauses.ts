@@ -55,7 +55,7 @@ export class MachinePauses implements Pausing {
       signal.throwIfAborted();
     });
     await this.#parts.kill(id);
-    return savedHandle(id);
+    return savedHandle(id, planned.spec.accelerator);
   }
 
   async resume(handle: Handle, spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
@@ -70,11 +70,11 @@ export class MachinePauses implements Pausing {
     }
     if (running === undefined || !isAlive(running))
       throw new SandboxError("SandboxLost", `the machine of ${id} is gone`);
-    const { vmm } = await this.#parts.machine(spec, place);
+    const { vmm, spec: planned } = await this.#parts.machine(spec, place);
     const machine = await vmm.adopt({ dir: runDirs.dir(id) }, running);
     if (machine === undefined) throw new SandboxError("SandboxLost", `the machine of ${id} is gone`);
     this.#parts.keep(id, await continueGuest(id, machine, { dir: runDirs.dir(id), log: this.#parts.log }, signal));
-    return handleOf(id, running);
+    return handleOf(id, running, planned.accelerator);
   }
 
   async #goOn(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
@@ -89,6 +89,6 @@ export class MachinePauses implements Pausing {
     };
     const guest = await startSaved(id, planned, from, { started, signal });
     this.#parts.keep(id, guest);
-    return handleOf(id, guest.machine.process);
+    return handleOf(id, guest.machine.process, planned.spec.accelerator);
   }
 }

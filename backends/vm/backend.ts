@@ -91,7 +91,7 @@ class VmBackend implements Backend {
     try {
       const live = await this.#start(spec, place, signal);
       signal.throwIfAborted();
-      return handleOf(spec.id, live.computer.process);
+      return handleOf(spec.id, live.computer.process, await this.#options.accelerator());
     } catch (error) {
       await this.destroy(spec.id);
       signal.throwIfAborted();
@@ -168,7 +168,7 @@ class VmBackend implements Backend {
   /** What to do about a sandbox of this id that is there: a live one is the answer, a half-made one is made anew. */
   async #earlier(id: SandboxId, { runDirs }: Ground): Promise<Handle | undefined> {
     const process = runDirs.readProcess(id);
-    if (process !== undefined && isAlive(process)) return handleOf(id, process);
+    if (process !== undefined && isAlive(process)) return handleOf(id, process, await this.#options.accelerator());
     if (process !== undefined) {
       throw new SandboxError("AlreadyExists", `sandbox ${id} is dead and keeps its disk`, { hint: "destroy it first" });
     }

@@ -1,11 +1,12 @@
 import type { Handle } from "#core/backend.ts";
 import type { SandboxId } from "#core/ids.ts";
+import type { Accelerator } from "#core/sandbox.ts";
 import { asProcess } from "#host/vmm/process-record.ts";
 import type { MachineProcess } from "#host/vmm/vmm.ts";
 
 /** What the edge stores of a sandbox. */
-export function handleOf(id: SandboxId, { pid, startTicks }: MachineProcess): Handle {
-  return { version: 1, id, opaque: { pid, startTicks } };
+export function handleOf(id: SandboxId, { pid, startTicks }: MachineProcess, accelerator: Accelerator): Handle {
+  return { version: 1, id, opaque: { pid, startTicks }, accelerator };
 }
 
 /** The process a handle names; `undefined` for a handle that this backend did not make. */

@@ -33,6 +33,7 @@ export function sandboxView({ spec, ...info }: SandboxInfo): SandboxView {
     readyAtMs: info.readyAtMs,
     lastActivityAtMs: info.lastActivityAtMs,
     runningCommands: info.runningCommands,
+    accelerator: info.accelerator,
     parent: spec.parent,
     base: spec.origin.base,
     workspace: spec.origin.workspace,

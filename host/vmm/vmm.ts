@@ -1,3 +1,7 @@
+import type { Accelerator } from "#core/sandbox.ts";
+
+export type { Accelerator };
+
 /**
  * Runs virtual machines on this host. A *machine* is one process of the monitor (the VMM), in a cgroup and namespaces of its own, as a
  * user that has nothing else. What it may touch is opened before its guest runs; it has no network.
@@ -18,9 +22,6 @@ export interface Vmm {
   /** A machine that another process started at this place, if it still runs. */
   adopt(place: Pick<MachinePlace, "dir">, process: MachineProcess): Promise<Machine | undefined>;
 }
-
-/** How the processors of a guest run: by the host's own, or in software, which is ten to thirty times slower. */
-export type Accelerator = "kvm" | "tcg";
 
 /** What a machine is made of. Paths are absolute. */
 export interface MachineSpec {

@@ -109,7 +109,9 @@ function diskWords({ serial, file, access }: MachineDisk, number: number): reado
       : `driver=raw,node-name=${serial},${mode},file.driver=file,file.locking=off,file.filename=${escaped(file)}`;
   const [slot, part] = [FIRST_DISK_SLOT + Math.floor(number / PARTS_OF_SLOT), number % PARTS_OF_SLOT];
   const place = `bus=pcie.0,multifunction=on,addr=${slot.toString(16)}.${part}`;
-  return ["-blockdev", source, "-device", `virtio-blk-pci,drive=${serial},serial=${serial},${place}`];
+  // A guest hears of a full disk of the host as of any broken one: QEMU would hold it until there is room, which nobody makes.
+  const faults = "werror=report,rerror=report";
+  return ["-blockdev", source, "-device", `virtio-blk-pci,drive=${serial},serial=${serial},${faults},${place}`];
 }
 
 /** A comma ends a value unless it comes twice. */

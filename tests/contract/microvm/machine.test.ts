@@ -6,6 +6,8 @@ import type { TestNode } from "../../support/node.ts";
 import { output, refused } from "../../support/sandbox.ts";
 import { MICROVM } from "./backend.ts";
 
+const MIB = 1024 * 1024;
+
 describe("a microVM", { timeout: 600_000 }, () => {
   let node: TestNode;
   before(async () => {
@@ -61,6 +63,22 @@ describe("a microVM", { timeout: 600_000 }, () => {
       said.push(lines);
     }
     for (const at of [0, 1, 4, 5]) assert.equal(new Set(said.map((lines) => lines[at])).size, said.length);
+  });
+
+  test("it is told what runs it, and what its machine takes of the node's memory, shared and its own", async () => {
+    await using sandbox = await MICROVM.create(node);
+    assert.equal((await sandbox.info()).accelerator, "tcg");
+    const before = (await sandbox.usage()).machine;
+    assert.ok(
+      before !== undefined && before.sharedBytes > 16 * MIB && before.privateBytes > 8 * MIB,
+      JSON.stringify(before),
+    );
+    await output(sandbox, "dd if=/dev/zero of=/dev/shm/filled bs=1M count=48 2>/dev/null");
+    const { machine, memory } = await sandbox.usage();
+    assert.ok(machine !== undefined && machine.privateBytes > before.privateBytes + 40 * MIB, JSON.stringify(machine));
+    assert.ok(memory.bytes > 48 * MIB && memory.bytes < 80 * MIB, JSON.stringify(memory));
+    await sandbox.pause();
+    assert.equal((await sandbox.info()).accelerator, "tcg");
   });
 
   test("what it cannot enforce is refused by name, and leaves nothing", async () => {
