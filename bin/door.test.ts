@@ -182,7 +182,7 @@ describe("the door", { concurrency: false }, () => {
 
   test("tests in machines of their own add the machine, and nobody else asks for it", async () => {
     await tree.forget();
-    await run(tree, ["test", "host-vm"]);
+    await run(tree, ["test", "--in-vm", "host/cgroup"]);
     const [install] = (await tree.calls()).filter((call) => call.startsWith("apt-get install"));
     assert.match(install ?? "", / qemu-system-x86/);
     await tree.forget();

@@ -43,8 +43,11 @@ const HOST_COMMANDS: readonly (HostCommand & { run(argv: readonly string[]): Pro
     help: "run the tests, all of them or those whose path has one of the words",
     json: false,
     usage: async () =>
-      "[WORD…]\n\nRuns the tests whose path has one of the words, without words all but the slow ones.\n",
-    run: async (argv) => (await import("./test.ts")).runTests(argv),
+      "[--in-vm [debian-12|debian-13]] [WORD…]\n\nRuns the tests whose path has one of the words, without words all but the slow ones; with --in-vm in a virtual machine with a\nDebian of its own, without words those about the host's kernel.\n",
+    run: async (argv) =>
+      argv.includes("--in-vm")
+        ? (await import("./test-in-vm.ts")).runTestsInVm(argv)
+        : (await import("./test.ts")).runTests(argv),
   },
 ];
 
