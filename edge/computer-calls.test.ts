@@ -30,6 +30,7 @@ class Calls extends ComputerCalls {
     const driver: Partial<SandboxDriver> = {
       spec: { id: ID } as SandboxDriver["spec"],
       leaving: NEVER,
+      awake: async () => undefined,
       beside: () => ({ backend, handle: undefined }),
       touch: () => void this.touched++,
       busy: () => {

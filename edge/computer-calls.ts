@@ -23,15 +23,15 @@ import type { CommandCall } from "#edge/command-calls.ts";
 const LOOK_MS = 100;
 
 /** See `NodeComputers.computerStatus`. */
-function computerStatus(call: CommandCall): Promise<ComputerStatus> {
-  return abortable(computersOf(call).status(call.driver.spec.id), call.signal);
+async function computerStatus(call: CommandCall): Promise<ComputerStatus> {
+  return abortable((await computersOf(call)).status(call.driver.spec.id), call.signal);
 }
 
 /** See `NodeComputers.powerComputer`. */
 async function powerComputer(call: CommandCall, action: PowerAction): Promise<void> {
   if (!POWER_ACTIONS.includes(action)) refuse("action", `must be one of ${POWER_ACTIONS.join(", ")}`);
   using _busy = call.driver.busy();
-  await abortable(computersOf(call).power(call.driver.spec.id, action), call.signal);
+  await abortable((await computersOf(call)).power(call.driver.spec.id, action), call.signal);
 }
 
 /** See `NodeComputers.takeScreenshot`. */
@@ -40,7 +40,7 @@ async function takeScreenshot(call: CommandCall, options: ScreenshotOptions): Pr
   const { clock, driver, signal } = call;
   if (!(tolerance >= 0 && tolerance <= 1)) refuse("tolerance", "must be from 0 to 1");
   using _busy = driver.busy();
-  const computers = computersOf(call);
+  const computers = await computersOf(call);
   const take = () => abortable(computers.screenshot(driver.spec.id), signal);
   if (settledMs === undefined) return { png: await take(), settled: true };
   const look = () => abortable(computers.look(driver.spec.id), signal);
@@ -65,7 +65,7 @@ async function sendInput(call: CommandCall, actions: readonly InputAction[]): Pr
   }
   using _busy = call.driver.busy();
   const signal = AbortSignal.any([call.signal, call.driver.leaving]);
-  await computersOf(call).input(call.driver.spec.id, actions, signal);
+  await (await computersOf(call)).input(call.driver.spec.id, actions, signal);
 }
 
 /** See `NodeComputers.openChannel`. */
@@ -76,7 +76,7 @@ async function* openChannel(
 ): AsyncGenerator<PortPiece, void, undefined> {
   if (!COMPUTER_CHANNELS.includes(channel)) refuse("channel", `must be one of ${COMPUTER_CHANNELS.join(", ")}`);
   const { driver, signal } = call;
-  using stream = await abortable(computersOf(call).channel(driver.spec.id, channel), signal);
+  using stream = await abortable((await computersOf(call)).channel(driver.spec.id, channel), signal);
   const end = () => stream[Symbol.dispose]();
   signal.addEventListener("abort", end, { once: true });
   try {
@@ -104,9 +104,13 @@ async function feed(call: CommandCall, stream: ComputerStream, incoming: AsyncIt
   }
 }
 
-function computersOf({ driver }: CommandCall): Computers {
+/** Resumes a paused one first. */
+async function computersOf({ driver, signal }: CommandCall): Promise<Computers> {
   const { backend } = driver.beside("use");
-  if (backend.computers !== undefined) return backend.computers;
+  if (backend.computers !== undefined) {
+    await driver.awake("use", signal);
+    return backend.computers;
+  }
   throw new SandboxError(
     "FailedPrecondition",
     `sandboxes of the ${backend.kind} backend have no screen and no power button`,

@@ -16,9 +16,8 @@ import { machineMemory } from "#host/vmm/process-memory.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import { openQemu } from "#host/vmm/qemu/qemu.ts";
 import { RunDirs } from "#host/vmm/run-dirs.ts";
-
+import { isSaved } from "#host/vmm/saved.ts";
 import type { Accelerator, MachinePlace, MachineProcess, Vmm } from "#host/vmm/vmm.ts";
-
 import { openVolume, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerSupply } from "#images/supply.ts";
@@ -32,7 +31,6 @@ import { handleOf, processOf } from "./handle.ts";
 import { adoptGuest, type Guest, startGuest } from "./live.ts";
 import { MachinePauses } from "./pauses.ts";
 import { chooseAccelerator } from "./probe.ts";
-import { isSaved } from "./saved.ts";
 import { type PlannedMachine, startSaved } from "./saving.ts";
 import { machineMemoryMiB, processorsOf } from "./sizes.ts";
 import { type MachineShape, Templates } from "./templates.ts";

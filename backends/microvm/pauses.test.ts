@@ -6,7 +6,7 @@ import type { Handle } from "#core/backend.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import { connectQmp } from "#host/vmm/qemu/qmp.ts";
 import { MONITOR_SOCKET } from "#host/vmm/qemu/spawn.ts";
-import { savedFiles } from "./saved.ts";
+import { savedFiles } from "#host/vmm/saved.ts";
 import { type MicrovmRig, microvmRig } from "./test-support/rig.ts";
 
 const PLACE = { slot: 0 };

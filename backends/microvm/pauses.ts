@@ -4,12 +4,12 @@ import type { SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import type { RunDirs } from "#host/vmm/run-dirs.ts";
+import { forgetSaved, isSaved } from "#host/vmm/saved.ts";
 import type { MachinePlace, MachineProcess } from "#host/vmm/vmm.ts";
 import type { Volume } from "#host/volume/volume.ts";
 import { handleOf, processOf, savedHandle } from "./handle.ts";
 import { whileHeld } from "./held.ts";
 import { continueGuest, type Guest } from "./live.ts";
-import { forgetSaved, isSaved } from "./saved.ts";
 import { type PlannedMachine, saveMachine, startSaved } from "./saving.ts";
 
 /** What pauses need of the backend. */
@@ -52,7 +52,10 @@ export class MachinePauses implements Pausing {
     const dir = volume.openUpper(id).upperDir;
     await whileHeld(guest, signal, async () => {
       await saveMachine(guest, planned, dir);
-      signal.throwIfAborted();
+      if (!signal.aborted) return;
+      // What was saved of one that goes on does not fit its disk any more.
+      forgetSaved(dir);
+      throw signal.reason;
     });
     await this.#parts.kill(id);
     return savedHandle(id, planned.spec.accelerator);

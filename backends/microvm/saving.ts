@@ -1,8 +1,8 @@
 import type { SandboxId } from "#core/ids.ts";
 import { saveMemory } from "#host/vmm/memory.ts";
+import { checkSaved, recordSaved, savedFiles } from "#host/vmm/saved.ts";
 import type { MachinePlace, MachineSpec, Vmm } from "#host/vmm/vmm.ts";
 import { continueGuest, type Guest } from "./live.ts";
-import { checkSaved, recordSaved, savedFiles } from "./saved.ts";
 
 const MIB = 1024 * 1024;
 
@@ -21,8 +21,8 @@ export async function saveMachine(
   dir: string,
 ): Promise<void> {
   const devices = await machine.saveDevices();
-  await saveMemory(machine.process, planned.spec.memory.sizeMiB * MIB, savedFiles(dir).memory);
-  recordSaved(dir, devices, planned.identity);
+  await saveMemory(machine.process, { sizeBytes: planned.spec.memory.sizeMiB * MIB }, savedFiles(dir).memory);
+  recordSaved(dir, devices, { identity: planned.identity });
 }
 
 /**

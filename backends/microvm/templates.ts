@@ -5,14 +5,7 @@ import { connectMachine } from "#guest/protocol/machine.ts";
 import { makeOwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
 import type { GuestImage } from "#host/vmm/guest/image.ts";
 import { copyFileSparse } from "#host/vmm/memory.ts";
-import {
-  type Accelerator,
-  DEVICES_FILE,
-  MACHINE_PORTS,
-  type MachinePlace,
-  type MachineSpec,
-  type Vmm,
-} from "#host/vmm/vmm.ts";
+import { type Accelerator, MACHINE_PORTS, type MachinePlace, type MachineSpec, type Vmm } from "#host/vmm/vmm.ts";
 import { emptyDisks } from "./disks.ts";
 import { evict, isThere, placeWhole } from "./kept.ts";
 
@@ -38,7 +31,8 @@ export interface TemplateParts {
 }
 
 const MIB = 1024 * 1024;
-const MEMORY_FILE = "memory";
+/** The files of a template. */
+const [MEMORY_FILE, SAVED_FILE] = ["memory", "devices"] as const;
 const PREFIX = "build-";
 /** A template takes some 100 MiB of disk: the memory that its guest has written. */
 const MOST_TEMPLATES = 16;
@@ -75,7 +69,7 @@ export class Templates {
     utimesSync(kept, new Date(), new Date());
     const dir = await this.#near(kept);
     const memory = { sizeMiB: shape.memoryMiB, file: { path: join(dir, MEMORY_FILE), access: "private" as const } };
-    return { ...cold, memory, devices: join(dir, DEVICES_FILE) };
+    return { ...cold, memory, devices: join(dir, SAVED_FILE) };
   }
 
   /** The same machine before it has booted. */
@@ -121,7 +115,7 @@ export class Templates {
     await using build = makeOwnedTemp(dir, PREFIX);
     const whole = join(build.path, "whole");
     mkdirSync(whole);
-    for (const name of [MEMORY_FILE, DEVICES_FILE]) await copyFileSparse(join(kept, name), join(whole, name));
+    for (const name of [MEMORY_FILE, SAVED_FILE]) await copyFileSparse(join(kept, name), join(whole, name));
     placeWhole(whole, target);
     evict(dir, { most: MOST_TEMPLATES, but: PREFIX });
     return target;
@@ -140,12 +134,12 @@ export class Templates {
         { ...spec, memory: { ...spec.memory, file: { path, access: "shared" } } },
         place,
       );
-      writeFileSync(join(build.path, DEVICES_FILE), devices, { mode: 0o600 });
+      writeFileSync(join(build.path, SAVED_FILE), devices, { mode: 0o600 });
     } finally {
       rmSync(place.dir, { recursive: true, force: true });
     }
     mkdirSync(`${build.path}/whole`);
-    for (const name of [MEMORY_FILE, DEVICES_FILE]) renameSync(join(build.path, name), join(build.path, "whole", name));
+    for (const name of [MEMORY_FILE, SAVED_FILE]) renameSync(join(build.path, name), join(build.path, "whole", name));
     placeWhole(join(build.path, "whole"), target);
     evict(this.#parts.dir, { most: MOST_TEMPLATES, but: PREFIX });
     return target;

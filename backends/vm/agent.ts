@@ -1,3 +1,4 @@
+import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { SandboxError } from "#core/errors.ts";
@@ -12,6 +13,11 @@ const START_WAIT_MS = 45_000;
 /** A system that runs already answers within this, and one that does not has no tasks. */
 const LIST_WAIT_MS = 3_000;
 const AGAIN_MS = 500;
+
+/** A file that is there while a computer has the time and the randomness of before a pause: whoever reaches its agent gives it new ones. */
+export function staleMark(dir: string): string {
+  return join(dir, "stale");
+}
 
 type AgentsComputer = Pick<Computer, "ended" | "isOn" | "onAgentGone">;
 
@@ -131,6 +137,10 @@ export class ComputerAgent implements GuestLink {
     const control = await connectMachine(join(dir, MACHINE_PORTS.control), signal);
     using opened = new DisposableStack();
     opened.defer(() => control.close());
+    if (existsSync(staleMark(dir))) {
+      await control.renew();
+      rmSync(staleMark(dir), { force: true });
+    }
     const inner = await control.connectAgent(join(dir, MACHINE_PORTS.agent), signal);
     opened.move();
     this.#inner = inner;

@@ -11,19 +11,22 @@ import type { Usage } from "#core/usage.ts";
 import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
 import { makeCgroups } from "#host/cgroup/make.ts";
 import { uidBaseOf } from "#host/id-ranges.ts";
+import type { ComputerSpec } from "#host/vmm/computer.ts";
 import { FOOTPRINT, takeInventory } from "#host/vmm/inventory.ts";
 import { openComputers } from "#host/vmm/qemu/computers.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import { RunDirs } from "#host/vmm/run-dirs.ts";
-import type { Accelerator, MachineProcess } from "#host/vmm/vmm.ts";
+import { isSaved } from "#host/vmm/saved.ts";
+import type { Accelerator, MachinePlace, MachineProcess } from "#host/vmm/vmm.ts";
 import { openVolume, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerSupply } from "#images/supply.ts";
 import { checkSpec, monitorLimits, processorsOf } from "./check.ts";
 import type { VmConfig } from "./config.ts";
-import { makeStorage } from "./disk.ts";
+import { makeStorage, type Origin, type Storage, storageIn } from "./disk.ts";
 import { handleOf, processOf } from "./handle.ts";
 import { computersOver, LiveComputer, lost } from "./live.ts";
+import { ComputerPauses } from "./pauses.ts";
 import { checkHost } from "./probe.ts";
 
 /** What one node's full virtual machines are made of and where. */
@@ -62,6 +65,7 @@ class VmBackend implements Backend {
   readonly footprint = FOOTPRINT;
   readonly foresight = 0;
   readonly computers: Computers;
+  readonly pausing: ComputerPauses;
   readonly #options: VmOptions;
   readonly #live = new Map<SandboxId, LiveComputer>();
   readonly #reaching = new Map<SandboxId, Promise<LiveComputer>>();
@@ -71,6 +75,18 @@ class VmBackend implements Backend {
     this.#options = options;
     this.#groundOnce = new Once(() => openGround(options));
     this.computers = computersOver((id) => this.#find(id));
+    this.pausing = new ComputerPauses({
+      ground: () => this.#ground(),
+      computers: openComputers,
+      computer: async (spec) => {
+        const origin = await this.#origin(spec);
+        const { upperDir } = (await this.#ground()).volume.openUpper(spec.id);
+        return this.#computer(spec, storageIn(upperDir, spec, origin));
+      },
+      place: (spec, place) => this.#place(spec, place),
+      reach: (id, process) => this.#reach(id, process),
+      kill: (id) => this.kill(id),
+    });
   }
 
   expect(): void {}
@@ -108,7 +124,9 @@ class VmBackend implements Backend {
 
   async recover(handle: Handle): Promise<Handle | undefined> {
     const process = processOf(handle);
-    return process !== undefined && isAlive(process) ? handle : undefined;
+    if (process !== undefined) return isAlive(process) ? handle : undefined;
+    const { volume } = await this.#ground();
+    return isSaved(volume.openUpper(handle.id).upperDir) ? handle : undefined;
   }
 
   async kill(id: SandboxId): Promise<void> {
@@ -178,22 +196,14 @@ class VmBackend implements Backend {
   }
 
   async #start(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<LiveComputer> {
-    const { runDirs, cgroups, volume } = await this.#ground();
-    const shape = checkSpec(spec, cgroups);
-    const [imageDir = ""] = await this.#options.mounts.acquire(spec.layers);
-    const accelerator = await this.#options.accelerator();
+    const { runDirs, volume } = await this.#ground();
+    const origin = await this.#origin(spec);
     signal.throwIfAborted();
-    const storage = await makeStorage(volume, spec, { imageDir, shape });
-    const dir = runDirs.dir(spec.id);
-    const where = {
-      dir,
-      uid: uidBaseOf(place, this.#options.firstUid),
-      cgroups: makeCgroups(cgroups.plan(spec.id, monitorLimits(spec))),
-    };
-    const limits = { processors: processorsOf(spec), memoryMiB: spec.resources.memoryMiB };
-    const computer = await openComputers().start({ accelerator, ...shape, ...limits, ...storage }, where, signal);
+    const planned = await this.#computer(spec, await makeStorage(volume, spec, origin));
+    const where = await this.#place(spec, place);
+    const computer = await openComputers().start(planned, where, signal);
     try {
-      const live = await LiveComputer.reach(computer, dir, accelerator);
+      const live = await LiveComputer.reach(computer, where.dir, planned.accelerator);
       await computer.reset();
       runDirs.writeProcess(spec.id, computer.process);
       this.#live.set(spec.id, live);
@@ -202,6 +212,29 @@ class VmBackend implements Backend {
       await computer.end();
       throw error;
     }
+  }
+
+  async #origin(spec: SandboxSpec): Promise<Origin> {
+    const shape = checkSpec(spec, (await this.#ground()).cgroups);
+    const [imageDir = ""] = await this.#options.mounts.acquire(spec.layers);
+    return { shape, imageDir };
+  }
+
+  async #computer(spec: SandboxSpec, storage: Storage): Promise<ComputerSpec> {
+    const shape = checkSpec(spec, (await this.#ground()).cgroups);
+    const accelerator = await this.#options.accelerator();
+    const limits = { processors: processorsOf(spec), memoryMiB: spec.resources.memoryMiB };
+    return { accelerator, ...shape, ...limits, ...storage, saved: undefined };
+  }
+
+  /** Where the monitor of a sandbox runs; makes its cgroups. */
+  async #place(spec: SandboxSpec, place: Place): Promise<MachinePlace> {
+    const { runDirs, cgroups } = await this.#ground();
+    return {
+      dir: runDirs.dir(spec.id),
+      uid: uidBaseOf(place, this.#options.firstUid),
+      cgroups: makeCgroups(cgroups.plan(spec.id, monitorLimits(spec))),
+    };
   }
 
   async #find(id: SandboxId): Promise<LiveComputer> {

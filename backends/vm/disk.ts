@@ -12,30 +12,37 @@ const MIB = 1024 * 1024;
 /** What a computer starts from and writes to. */
 export type Storage = Pick<ComputerSpec, "disk" | "cdrom" | "variables" | "kernel">;
 
+/** What a computer is made on this node: the image that it began with, mounted at a directory, and its shape. */
+export interface Origin {
+  readonly imageDir: string;
+  readonly shape: ComputerShape;
+}
+
 /**
  * Makes what a computer writes to, over the image that is mounted at a directory. What it throws for leaves nothing: `InvalidArgument` for a disk smaller
  * than the image, `StorageFull`.
  */
-export async function makeStorage(
-  volume: Volume,
-  spec: SandboxSpec,
-  { imageDir, shape }: { readonly imageDir: string; readonly shape: ComputerShape },
-): Promise<Storage> {
-  const image = readImage(imageDir);
+export async function makeStorage(volume: Volume, spec: SandboxSpec, origin: Origin): Promise<Storage> {
+  const image = readImage(origin.imageDir);
   const diskBytes = sizeOf(spec, image);
-  const upper = volume.createUpper(spec.id, undefined);
+  const { upperDir } = volume.createUpper(spec.id, undefined);
   try {
-    const variables = shape.firmware === "uefi" ? join(upper.upperDir, "variables") : undefined;
-    if (variables !== undefined) copyFileSync(FIRMWARE.variables, variables);
-    const parts = { cdrom: image.cdrom, variables, kernel: image.kernel };
-    if (diskBytes === 0) return { ...parts, disk: undefined };
-    const file = join(upper.upperDir, "disk.qcow2");
-    makeQcow2(file, diskBytes);
-    return { ...parts, disk: { file, base: image.disk } };
+    const storage = storageIn(upperDir, spec, origin);
+    if (storage.variables !== undefined) copyFileSync(FIRMWARE.variables, storage.variables);
+    if (storage.disk !== undefined) makeQcow2(storage.disk.file, diskBytes);
+    return storage;
   } catch (error) {
     await volume.removeUpper(spec.id);
     throw error;
   }
+}
+
+/** What was made in that directory. */
+export function storageIn(upperDir: string, spec: SandboxSpec, { imageDir, shape }: Origin): Storage {
+  const image = readImage(imageDir);
+  const disk = sizeOf(spec, image) === 0 ? undefined : { file: join(upperDir, "disk.qcow2"), base: image.disk };
+  const variables = shape.firmware === "uefi" ? join(upperDir, "variables") : undefined;
+  return { cdrom: image.cdrom, variables, kernel: image.kernel, disk };
 }
 
 interface Image {

@@ -9,7 +9,12 @@ export function handleOf(id: SandboxId, { pid, startTicks }: MachineProcess, acc
   return { version: 1, id, opaque: { pid, startTicks }, accelerator };
 }
 
-/** The process a handle names; `undefined` for a handle that this backend did not make. */
+/** What the edge stores of one that is paused: all of it lies beside its disk. */
+export function savedHandle(id: SandboxId): Handle {
+  return { version: 1, id, opaque: {} };
+}
+
+/** The process a handle names; `undefined` for that of a paused sandbox and a handle that this backend did not make. */
 export function processOf(handle: Handle): MachineProcess | undefined {
   return handle.version === 1 ? asProcess(handle.opaque) : undefined;
 }

@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import type { Socket } from "node:net";
 import { join } from "node:path";
 import type {
@@ -13,7 +13,7 @@ import { hasCode, SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { Pixels } from "#core/pixels.ts";
 import { COMPUTER_SOCKETS, type Computer } from "#host/vmm/computer.ts";
-import { type Accelerator, MACHINE_PORTS } from "#host/vmm/vmm.ts";
+import { type Accelerator, MACHINE_PORTS, type MachineProcess } from "#host/vmm/vmm.ts";
 import { ComputerAgent } from "./agent.ts";
 import { Console, connectSocket, writeTo } from "./console.ts";
 import { type ScreenSize, sendInput } from "./input.ts";
@@ -21,6 +21,20 @@ import { NoAgent } from "./no-agent.ts";
 
 /** Where a PNG has its width; its height follows. */
 const PNG_WIDTH_OFFSET = 16;
+
+/** In the run directory of one that was paused: the name that it had before. */
+const NAME_FILE = "name";
+
+/** What tells a computer from every other, whatever monitors it has had: of the first of them, unless it was kept. */
+function nameOf(dir: string, { pid, startTicks }: MachineProcess): string {
+  const file = join(dir, NAME_FILE);
+  return existsSync(file) ? readFileSync(file, "utf8") : `${pid}.${startTicks}`;
+}
+
+/** Keeps the name of one that goes on with another monitor. */
+export function keepName(dir: string, process: MachineProcess): void {
+  writeFileSync(join(dir, NAME_FILE), nameOf(dir, process));
+}
 
 /** A computer that this process talks to. */
 export class LiveComputer {
@@ -58,8 +72,7 @@ export class LiveComputer {
   }
 
   link(): GuestLink {
-    const { pid, startTicks } = this.computer.process;
-    const name = `${pid}.${startTicks}`;
+    const name = nameOf(this.#dir, this.computer.process);
     // One at a time: the port inside takes one connection.
     this.#link?.close();
     this.#link = existsSync(join(this.#dir, MACHINE_PORTS.agent))

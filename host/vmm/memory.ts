@@ -13,44 +13,89 @@ const [PRESENT, SWAPPED, OF_FILE] = [2 ** 31, 2 ** 30, 2 ** 29];
 /** Pages between two written ones that are saved along with them: a call costs as much as some pages do. */
 const GAP_PAGES = 8;
 const PIECE_BYTES = 1024 * 1024;
+const NOTHING = Buffer.alloc(PIECE_BYTES);
 const FICLONE = 0x40049409;
 
+/** A part of a process's memory, as that process tells. */
+export interface ProcessMemory {
+  readonly address: number;
+  readonly sizeBytes: number;
+}
+
 /**
- * Makes `path` the memory of a machine that is held and maps its memory privately, from a file of `sizeBytes`. Where `path` is the very file that it maps, only what the machine has
+ * Makes `path` the memory of a machine that is held and maps its memory privately, from a file of its size or from none. Where `path` is the very file that it maps, only what the machine has
  * written since is added to it; else it becomes a copy of that file first, which shares its data where the file system can. What others map under that name stays as it is.
+ * Without its address the memory is the file's mapping of that size.
  */
-export async function saveMemory(process: MachineProcess, sizeBytes: number, path: string): Promise<void> {
-  const mapping = findMapping(process.pid, sizeBytes);
-  const mapped = openSync(mapping.path, "r");
+export async function saveMemory(
+  process: MachineProcess,
+  memory: { readonly sizeBytes: number; readonly address?: number },
+  path: string,
+): Promise<void> {
+  const { sizeBytes } = memory;
+  const mapping = findMapping(process.pid, memory);
+  const mapped = mapping.path === undefined ? undefined : openSync(mapping.path, "r");
   try {
-    const isOwn = isSameFile(mapped, path);
+    const isOwn = mapped !== undefined && isSameFile(mapped, path);
     if (!isOwn) rmSync(path, { force: true });
     await using file = await open(path, isOwn ? "r+" : "wx+", 0o600);
-    if (!isOwn) await copySparse(mapped, file, sizeBytes);
-    await using memory = await open(`/proc/${process.pid}/mem`, "r");
-    await copyWritten(process.pid, mapping, { memory, file });
+    if (mapped === undefined) await file.truncate(sizeBytes);
+    else if (!isOwn) await copySparse(mapped, file, sizeBytes);
+    await using from = await open(`/proc/${process.pid}/mem`, "r");
+    await copyWritten(process.pid, mapping, { memory: from, file });
     // What was read is only a machine's memory if the machine was there all the while.
     if (processStartTicks(process.pid) !== process.startTicks)
       throw new SandboxError("SandboxLost", "the machine ended while it was saved");
     await file.datasync();
   } finally {
-    closeSync(mapped);
+    if (mapped !== undefined) closeSync(mapped);
+  }
+}
+
+/** Writes a part of the memory of a process that is held into a file. */
+export async function saveRange(
+  { pid }: MachineProcess,
+  { address, sizeBytes }: ProcessMemory,
+  path: string,
+): Promise<void> {
+  await using from = await open(`/proc/${pid}/mem`, "r");
+  await using file = await open(path, "w", 0o600);
+  const piece = Buffer.allocUnsafe(PIECE_BYTES);
+  for (let at = 0; at < sizeBytes; at += PIECE_BYTES) {
+    const { bytesRead } = await from.read(piece, 0, Math.min(PIECE_BYTES, sizeBytes - at), address + at);
+    const bytes = piece.subarray(0, bytesRead);
+    if (!bytes.equals(NOTHING.subarray(0, bytesRead))) await file.write(bytes, 0, bytesRead, at);
+  }
+  await file.truncate(sizeBytes);
+  await file.datasync();
+}
+
+/** Writes a file into a part of the memory of a process that is held; nothing when there is no file of that size. */
+export async function restoreRange({ pid }: MachineProcess, range: ProcessMemory, path: string): Promise<void> {
+  if (statSync(path, { throwIfNoEntry: false })?.size !== range.sizeBytes) return;
+  await using file = await open(path, "r");
+  await using to = await open(`/proc/${pid}/mem`, "r+");
+  const piece = Buffer.allocUnsafe(PIECE_BYTES);
+  for (let at = 0; at < range.sizeBytes; at += PIECE_BYTES) {
+    const { bytesRead } = await file.read(piece, 0, Math.min(PIECE_BYTES, range.sizeBytes - at), at);
+    await to.write(piece, 0, bytesRead, range.address + at);
   }
 }
 
 interface Mapping {
   readonly start: number;
   readonly sizeBytes: number;
-  /** Leads to the file, whatever its name is by now. */
-  readonly path: string;
+  /** Leads to the file, whatever its name is by now; undefined: the memory is the process's own. */
+  readonly path: string | undefined;
 }
 
-function findMapping(pid: number, sizeBytes: number): Mapping {
+function findMapping(pid: number, { sizeBytes, address }: { sizeBytes: number; address?: number }): Mapping {
   for (const line of readFileSync(`/proc/${pid}/maps`, "latin1").split("\n")) {
     const [range = "", rights, , , inode] = line.split(/\s+/);
     const [start = 0, end = 0] = range.split("-").map((text) => Number.parseInt(text, 16));
-    if (rights !== "rw-p" || inode === "0" || end - start !== sizeBytes) continue;
-    return { start, sizeBytes, path: `/proc/${pid}/map_files/${range}` };
+    if (rights !== "rw-p" || end - start !== sizeBytes) continue;
+    if (address === undefined ? inode === "0" : start !== address) continue;
+    return { start, sizeBytes, path: inode === "0" ? undefined : `/proc/${pid}/map_files/${range}` };
   }
   throw new SandboxError("SandboxLost", "a machine without its memory");
 }

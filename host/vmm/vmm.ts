@@ -75,8 +75,8 @@ export interface MachineProcess {
 
 /** The serial ports of a machine, as sockets in its directory: lines for its first process, frames for the agent. */
 export const MACHINE_PORTS = { control: "control.sock", agent: "agent.sock" } as const;
-/** A machine that is saved has the state of its devices in a file of this name. */
-export const DEVICES_FILE = "devices";
+/** What a monitor sees of the host by name, in the machine's directory: the files that it is asked to write. */
+export const ROOT_DIR = "empty";
 
 /** A machine that was started. Orders are carried out one after the other; each rejects with `SandboxLost` when the monitor is gone. */
 export interface Machine {

@@ -64,7 +64,7 @@ export function addDesktop(tree: string): void {
   symlinkSync("../dsec-desktop.service", join(wanted, "dsec-desktop.service"));
   addFile(tree, SESSION_PATH, SESSION, 0o755);
   addFile(tree, "etc/X11/xorg.conf.d/20-dsec.conf", SCREEN, 0o644);
-  addFile(tree, "etc/icewm/toolbar", TOOLBAR, 0o644);
+  addFile(tree, "etc/X11/icewm/toolbar", TOOLBAR, 0o644);
   addFile(tree, TERMINAL_PATH, TERMINAL, 0o644);
   addFile(tree, "etc/sudoers.d/dsec", `${USER} ALL=(ALL) NOPASSWD: ALL\n`, 0o440);
 }

@@ -13,6 +13,7 @@ const SPEC: ComputerSpec = {
   cdrom: undefined,
   variables: undefined,
   kernel: undefined,
+  saved: undefined,
 };
 const PARTS: ComputerParts = {
   uid: 1_000_000,
@@ -22,6 +23,7 @@ const PARTS: ComputerParts = {
   console: "/console",
   control: "/control",
   agent: "/agent",
+  devicesIn: undefined,
 };
 
 /** The value that follows a word. */

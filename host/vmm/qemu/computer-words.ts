@@ -1,16 +1,17 @@
 import { type ComputerSpec, FIRMWARE } from "../computer.ts";
-import { acceleratorWords, CONFINED, escaped } from "./words.ts";
+import { acceleratorWords, CONFINED, escaped, incomingWords, memoryWords, SAVED_WORDS } from "./words.ts";
 
 /** What the words name beside the computer itself. */
 export interface ComputerParts {
   readonly uid: number;
-  /** Holds nothing but the file for pictures of the screen. */
+  /** Holds nothing but the files that it is asked to write. */
   readonly rootDir: string;
   readonly monitor: string;
   readonly display: string;
   readonly console: string;
   readonly control: string;
   readonly agent: string;
+  readonly devicesIn: number | undefined;
 }
 
 /** The device of the agent's port, in what QEMU tells of it. */
@@ -46,10 +47,10 @@ export function computerWords(spec: ComputerSpec, parts: ComputerParts): readonl
   const firmware = spec.variables === undefined ? "" : ",pflash0=code,pflash1=variables";
   return [
     ...["-nodefaults", "-no-user-config", "-display", "none"],
-    ...["-machine", `${machine},usb=off,vmport=off${firmware}`],
+    ...["-machine", `${machine},usb=off,vmport=off,${SAVED_WORDS.machine}${firmware}`, ...SAVED_WORDS.more],
     ...["-action", "shutdown=pause", "-S", "-rtc", "base=utc", "-boot", "strict=on"],
     ...acceleratorWords(spec.accelerator, TRANSLATED_MIB),
-    ...["-smp", String(spec.processors), "-m", `${spec.memoryMiB}M`],
+    ...["-smp", String(spec.processors), "-m", `${spec.memoryMiB}M`, "-object", memoryOf(spec)],
     ...(spec.variables === undefined
       ? []
       : [...fileWords("code", FIRMWARE.code, "read"), ...fileWords("variables", spec.variables, "write")]),
@@ -66,9 +67,32 @@ export function computerWords(spec: ComputerSpec, parts: ComputerParts): readonl
       "chardev:console",
     ],
     ...["-qmp", `unix:${escaped(parts.monitor)},server=on,wait=off`],
+    ...incomingWords(parts.devicesIn),
     ...CONFINED,
     ...["-runas", `${parts.uid}:${parts.uid}`, "-chroot", parts.rootDir],
   ];
+}
+
+function memoryOf({ memoryMiB, saved }: ComputerSpec): string {
+  return memoryWords({
+    sizeMiB: memoryMiB,
+    ...(saved && { file: { path: saved.memory, access: "private" } }),
+  });
+}
+
+/** The words that say what a computer is, without those that say where its parts are. */
+export function computerShape(spec: ComputerSpec): readonly string[] {
+  const nowhere = { monitor: "", display: "", console: "", control: "", agent: "", rootDir: "", uid: 0 };
+  const { disk, cdrom, kernel, variables } = spec;
+  const bare = {
+    ...spec,
+    saved: undefined,
+    disk: disk && { file: "", base: disk.base && "" },
+    cdrom: cdrom && "",
+    kernel: kernel && { image: "", initramfs: "" },
+    variables: variables && "",
+  };
+  return computerWords(bare, { ...nowhere, devicesIn: undefined });
 }
 
 function kernelWords({ kernel }: ComputerSpec): readonly string[] {

@@ -1,5 +1,7 @@
+import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { findProgram } from "#host/programs.ts";
 import { signalProcess } from "#host/sys/pidfd.ts";
@@ -22,6 +24,12 @@ export function findQemu(): string {
   throw new SandboxError("FailedPrecondition", "this node runs no virtual machines: QEMU is not installed", {
     hint: "apt-get install qemu-system-x86",
   });
+}
+
+/** With its version, since what one saves another may not take. */
+export async function nameOf(program: string): Promise<string> {
+  const { stdout } = await promisify(execFile)(program, ["--version"]);
+  return `qemu ${/version (\S+)/.exec(stdout)?.[1] ?? "of unknown version"}`;
 }
 
 /** Waits until QEMU takes orders. What it says instead is the reason for its end. */

@@ -1,10 +1,6 @@
-import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, fstatSync, openSync, readSync, rmSync, truncateSync } from "node:fs";
+import { rmSync } from "node:fs";
 import { join } from "node:path";
-import { promisify } from "node:util";
-import { SandboxError } from "#core/errors.ts";
-import { dataExtents } from "#host/sys/holes.ts";
 import {
   MACHINE_PORTS,
   type Machine,
@@ -13,19 +9,18 @@ import {
   type MachineSpec,
   type Vmm,
 } from "../vmm.ts";
-import { endProcess, findQemu, isAlive, reachMonitor } from "./process.ts";
+import { saveDevices } from "./devices.ts";
+import { endProcess, findQemu, isAlive, nameOf, reachMonitor } from "./process.ts";
 import { connectQmp, type Qmp } from "./qmp.ts";
-import { DEVICES_OUT, MONITOR_SOCKET, spawnMachine } from "./spawn.ts";
-import { CONSOLE_RING, DEVICES_SET, shapeWords } from "./words.ts";
+import { MONITOR_SOCKET, spawnMachine } from "./spawn.ts";
+import { CONSOLE_RING, shapeWords } from "./words.ts";
 
 const CONSOLE_BYTES = 65_536;
 
 /** The QEMU of this host. `FailedPrecondition` when there is none. */
 export async function openQemu(): Promise<Vmm> {
   const program = findQemu();
-  const { stdout } = await promisify(execFile)(program, ["--version"]);
-  const version = /version (\S+)/.exec(stdout)?.[1] ?? "of unknown version";
-  return new Qemu(program, `qemu ${version}`);
+  return new Qemu(program, await nameOf(program));
 }
 
 class Qemu implements Vmm {
@@ -83,13 +78,8 @@ class QemuMachine implements Machine {
     await this.#qmp.order("stop");
   }
 
-  async saveDevices(): Promise<Buffer> {
-    const out = join(this.#dir, DEVICES_OUT);
-    truncateSync(out, 0);
-    await this.#qmp.order("xen-save-devices-state", { filename: `/dev/fdset/${DEVICES_SET}`, live: false });
-    const state = readBehindHole(out);
-    truncateSync(out, 0);
-    return state;
+  saveDevices(): Promise<Buffer> {
+    return saveDevices(this.#qmp, this.#dir);
   }
 
   async console(): Promise<string> {
@@ -104,24 +94,5 @@ class QemuMachine implements Machine {
   async end(): Promise<void> {
     await endProcess(this.process);
     this.#qmp.close();
-  }
-}
-
-/** QEMU writes on where it was before, and what it wrote then is cut off: a hole. What it writes begins with a byte that is not zero. */
-function readBehindHole(path: string): Buffer {
-  const fd = openSync(path, "r");
-  try {
-    const { size } = fstatSync(fd);
-    const [first] = dataExtents(fd, size);
-    const from = first?.offset ?? size;
-    const bytes = Buffer.alloc(size - from);
-    for (let done = 0; done < bytes.length; ) {
-      const read = readSync(fd, bytes, done, bytes.length - done, from + done);
-      if (read === 0) throw new SandboxError("Internal", "the state of devices was cut short");
-      done += read;
-    }
-    return bytes.subarray(bytes.findIndex((byte) => byte !== 0));
-  } finally {
-    closeSync(fd);
   }
 }

@@ -5,17 +5,16 @@ import { SandboxError } from "#core/errors.ts";
 import { openBoundedMemory } from "#host/sys/bounded-memory.ts";
 import { processStartTicks } from "#host/sys/process.ts";
 import { COMPUTER_SOCKETS, type ComputerSpec } from "../computer.ts";
-import { MACHINE_PORTS, type MachinePlace, type MachineProcess, type MachineSpec } from "../vmm.ts";
+import { MACHINE_PORTS, type MachinePlace, type MachineProcess, type MachineSpec, ROOT_DIR } from "../vmm.ts";
 import { computerWords } from "./computer-words.ts";
 import { qemuWords } from "./words.ts";
 
 /** Where QEMU takes orders, in the machine's directory. */
 export const MONITOR_SOCKET = "monitor.sock";
 /** Where QEMU writes the state of devices, in the machine's directory. */
-export const DEVICES_OUT = "devices.out";
-/** Where it puts pictures of a computer's screen: the one file of its root directory, which is `EMPTY_DIR` of the machine's. */
-export const SCREEN_FILE = "screen";
-export const EMPTY_DIR = "empty";
+export const DEVICES_OUT = `${ROOT_DIR}/devices`;
+/** Where it puts pictures of a computer's screen, in the machine's directory. */
+export const SCREEN_FILE = `${ROOT_DIR}/screen`;
 
 /** Joins the cgroups whose files it is given, up to `--`, then becomes the program behind. */
 const JOIN = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 71; shift; done; shift; exec "$@"';
@@ -25,7 +24,7 @@ const WITHOUT_RIGHTS = [
   ...["setpriv", "--no-new-privs", "--inh-caps=-all"],
   ...["--bounding-set=-all,+setuid,+setgid,+sys_chroot", "--"],
 ];
-/** Of those that the process is given: what it writes to, then what it reads. */
+/** Of those that the process is given. */
 const FIRST_FD = 3;
 /** What QEMU itself may say in its life; a guest can make it say things for ever. */
 const SAID_BYTES = 64 * 1024;
@@ -41,43 +40,45 @@ export interface SpawnedMonitor extends Disposable {
 export function spawnMachine(program: string, spec: MachineSpec, place: MachinePlace): SpawnedMonitor {
   const { dir } = place;
   using files = new DisposableStack();
-  const out = openFor(files, join(dir, DEVICES_OUT), "w");
   const devices = spec.devices === undefined ? [] : [openFor(files, spec.devices, "r")];
   const words = qemuWords(spec, {
     uid: place.uid,
-    emptyDir: makeEmptyDir(place),
+    emptyDir: makeRootDir(place, [DEVICES_OUT]),
     monitor: join(dir, MONITOR_SOCKET),
     control: join(dir, MACHINE_PORTS.control),
     agent: join(dir, MACHINE_PORTS.agent),
-    devicesOut: FIRST_FD,
-    devicesIn: devices.length === 0 ? undefined : FIRST_FD + 1,
+    devicesIn: devices.length === 0 ? undefined : FIRST_FD,
   });
-  return spawnConfined([program, ...words], place, [out, ...devices]);
+  return spawnConfined([program, ...words], place, devices);
 }
 
 /** Starts QEMU for a computer, as `spawnMachine` does. */
 export function spawnComputer(program: string, spec: ComputerSpec, place: MachinePlace): SpawnedMonitor {
   const { dir, uid } = place;
-  const rootDir = makeEmptyDir(place);
-  const screen = join(rootDir, SCREEN_FILE);
-  closeSync(openSync(screen, "w", 0o600));
-  chownSync(screen, uid, uid);
+  using files = new DisposableStack();
+  const devices = spec.saved === undefined ? [] : [openFor(files, spec.saved.devices, "r")];
   const words = computerWords(spec, {
     uid,
-    rootDir,
+    rootDir: makeRootDir(place, [DEVICES_OUT, SCREEN_FILE]),
+    devicesIn: devices.length === 0 ? undefined : FIRST_FD,
     monitor: join(dir, MONITOR_SOCKET),
     display: join(dir, COMPUTER_SOCKETS.display),
     console: join(dir, COMPUTER_SOCKETS.console),
     control: join(dir, MACHINE_PORTS.control),
     agent: join(dir, MACHINE_PORTS.agent),
   });
-  return spawnConfined([program, ...words], place, []);
+  return spawnConfined([program, ...words], place, devices);
 }
 
-function makeEmptyDir({ dir }: MachinePlace): string {
-  const emptyDir = join(dir, EMPTY_DIR);
-  mkdirSync(emptyDir, { recursive: true, mode: 0o755 });
-  return emptyDir;
+/** Has the files that the monitor is asked to write, and nothing else. */
+function makeRootDir({ dir, uid }: MachinePlace, files: readonly string[]): string {
+  const rootDir = join(dir, ROOT_DIR);
+  mkdirSync(rootDir, { recursive: true, mode: 0o755 });
+  for (const file of files) {
+    closeSync(openSync(join(dir, file), "w", 0o600));
+    chownSync(join(dir, file), uid, uid);
+  }
+  return rootDir;
 }
 
 function openFor(files: DisposableStack, path: string, flags: string): number {

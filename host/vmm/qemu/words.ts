@@ -8,26 +8,24 @@ export interface QemuParts {
   readonly control: string;
   readonly agent: string;
   readonly devicesIn: number | undefined;
-  readonly devicesOut: number;
 }
 
-/** The set of descriptors that has the file for the state of devices. */
-export const DEVICES_SET = 1;
 /** The ring that keeps the end of the console. */
 export const CONSOLE_RING = "console";
 const CONSOLE_BYTES = 65_536;
 /** Translated code of an emulated guest: more than this is thrown away and made again. */
 const TRANSLATED_MIB = 64;
 
-/**
- * No default devices, no buses that nobody uses. The last three keep the parts of a saved state that QEMU leaves out when it saves devices alone out of
- * what it wants to read.
- */
-const MACHINE =
-  "q35,usb=off,smbus=off,sata=off,vmport=off,hpet=off,graphics=off,memory-backend=memory,suppress-vmdesc=on";
+/** Memory by a name of ours. The others keep the parts of a saved state that QEMU leaves out when it saves devices alone out of what it wants to read. */
+export const SAVED_WORDS = {
+  machine: "memory-backend=memory,suppress-vmdesc=on",
+  more: ["-global", "migration.send-configuration=off"],
+} as const;
+/** No default devices, no buses that nobody uses. */
+const MACHINE = `q35,usb=off,smbus=off,sata=off,vmport=off,hpet=off,graphics=off,${SAVED_WORDS.machine}`;
 const BASE = [
   ...["-nodefaults", "-no-user-config", "-display", "none", "-machine", MACHINE],
-  ...["-global", "migration.send-configuration=off"],
+  ...SAVED_WORDS.more,
   // A guest that ends or starts anew is looked at before it goes.
   ...["-action", "reboot=shutdown,shutdown=pause", "-S"],
 ];
@@ -54,8 +52,7 @@ export function qemuWords(spec: MachineSpec, parts: QemuParts): readonly string[
     ...portWords("agent", parts.agent),
     ...spec.disks.flatMap(diskWords),
     ...["-qmp", `unix:${escaped(parts.monitor)},server=on,wait=off`],
-    ...["-add-fd", `fd=${parts.devicesOut},set=${DEVICES_SET}`],
-    ...(parts.devicesIn === undefined ? [] : ["-incoming", `fd:${parts.devicesIn}`]),
+    ...incomingWords(parts.devicesIn),
     ...CONFINED,
     ...["-runas", `${parts.uid}:${parts.uid}`, "-chroot", parts.emptyDir],
   ];
@@ -76,7 +73,7 @@ export function shapeWords(spec: MachineSpec): readonly string[] {
       },
       disks: disks.map((disk) => ({ ...disk, file: undefined })),
     },
-    { uid: 0, emptyDir: "", monitor: "", control: "", agent: "", devicesIn: undefined, devicesOut: 0 },
+    { uid: 0, emptyDir: "", monitor: "", control: "", agent: "", devicesIn: undefined },
   );
 }
 
@@ -87,7 +84,13 @@ export function acceleratorWords(accelerator: Accelerator, translatedMiB: number
   return ["-accel", `tcg,thread=single,tb-size=${translatedMiB}`, "-cpu", "max"];
 }
 
-function memoryWords({ sizeMiB, file }: MachineMemory): string {
+/** A state of devices to go on from, by its descriptor. */
+export function incomingWords(fd: number | undefined): readonly string[] {
+  return fd === undefined ? [] : ["-incoming", `fd:${fd}`];
+}
+
+/** The object `memory`. */
+export function memoryWords({ sizeMiB, file }: MachineMemory): string {
   if (file === undefined) return `memory-backend-ram,id=memory,size=${sizeMiB}M`;
   const share = file.access === "shared" ? "on" : "off";
   return `memory-backend-file,id=memory,size=${sizeMiB}M,mem-path=${escaped(file.path)},share=${share}`;

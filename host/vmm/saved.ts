@@ -3,29 +3,34 @@ import { closeSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, write
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
-import { DEVICES_FILE } from "#host/vmm/vmm.ts";
 
 const VERSION = 1;
 
 /** What is kept of a machine that ended in the middle of its life, beside its disk and in the same directory. */
 export interface SavedMachine {
   readonly version: typeof VERSION;
-  /** Of the monitor, its kind of processors, the kernel and the machine's shape: `Templates.identity`. */
+  /** Of the monitor, its kind of processors, the kernel and the machine's shape: equal for machines that can go on from each other. */
   readonly identity: string;
   /** SHA-256 of the devices' state. */
   readonly devices: string;
+  /** Of a computer: it was switched off. */
+  readonly isOff?: boolean;
 }
 
 /** The files of a machine that is saved in this directory. */
 export function savedFiles(dir: string) {
-  return { memory: join(dir, "memory"), devices: join(dir, DEVICES_FILE), record: join(dir, "saved.json") };
+  return {
+    memory: join(dir, "memory"),
+    devices: join(dir, "devices"),
+    record: join(dir, "saved.json"),
+  };
 }
 
 /** Says that the directory has a machine; the other files are there already. Whole, and safe on the disk, when it returns. */
-export function recordSaved(dir: string, devices: Buffer, identity: string): void {
+export function recordSaved(dir: string, devices: Buffer, facts: Pick<SavedMachine, "identity" | "isOff">): void {
   const files = savedFiles(dir);
   writeDurably(files.devices, devices);
-  const saved: SavedMachine = { version: VERSION, identity, devices: sha256(devices) };
+  const saved: SavedMachine = { version: VERSION, ...facts, devices: sha256(devices) };
   writeDurably(`${files.record}.new`, JSON.stringify(saved));
   renameSync(`${files.record}.new`, files.record);
   const fd = openSync(dir, "r");
@@ -43,14 +48,15 @@ export function forgetSaved(dir: string): void {
   rmSync(savedFiles(dir).record, { force: true });
 }
 
-/** Refuses, with the reason, a saved machine that cannot go on as a machine of this identity. */
-export function checkSaved(id: SandboxId, dir: string, identity: string): void {
+/** Refuses, with the reason, a saved machine that cannot go on as a machine of this identity. Returns what is known of it. */
+export function checkSaved(id: SandboxId, dir: string, identity: string): SavedMachine {
   const saved = readRecord(dir);
   if (saved === undefined) throw new SandboxError("SandboxLost", `nothing is saved of ${id}`);
   if (saved.version !== VERSION) refuse(id, `it has version ${saved.version}, this node writes ${VERSION}`);
   if (saved.identity !== identity) refuse(id, `it was ${saved.identity}, and would be ${identity}`);
   if (sha256(readFileSync(savedFiles(dir).devices)) !== saved.devices)
     refuse(id, "the state of its devices is damaged");
+  return saved;
 }
 
 function refuse(id: SandboxId, why: string): never {
