@@ -84,7 +84,7 @@ export class ComputerPauses implements Pausing {
     const held = join(runDirs.dir(id), HELD);
     if (existsSync(held)) await computer.goOn();
     rmSync(held, { force: true });
-    return handleOf(id, running);
+    return handleOf(id, running, (await this.#parts.computer(spec)).accelerator);
   }
 
   /** What was saved of one that goes on does not fit its disk any more. */
@@ -139,6 +139,6 @@ export class ComputerPauses implements Pausing {
     rmSync(held, { force: true });
     computer.leave();
     await this.#parts.reach(id, computer.process);
-    return handleOf(id, computer.process);
+    return handleOf(id, computer.process, planned.accelerator);
   }
 }

@@ -53,7 +53,7 @@ XTerm*saveLines: 2000
 `;
 
 const TOOLBAR = `prog "Terminal" xterm xterm
-prog "Browser" web-browser dillo
+prog "Browser" ! dillo
 `;
 
 /** Makes the first start of a Debian tree that has `DESKTOP_PACKAGES` end at a desktop, as a user who may become root. */
