@@ -1,4 +1,4 @@
-import { existsSync, rmSync } from "node:fs";
+import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { SandboxError } from "#core/errors.ts";
@@ -10,13 +10,18 @@ import { MACHINE_PORTS } from "#host/vmm/vmm.ts";
 
 /** A call waits for the agent of a system that starts, and is answered before its own usual limit. */
 const START_WAIT_MS = 45_000;
-/** A system that runs already answers within this, and one that does not has no tasks. */
+/** One that never answered has no tasks, and is not waited for: its system starts, or has none. */
 const LIST_WAIT_MS = 3_000;
 const AGAIN_MS = 500;
 
 /** A file that is there while a computer has the time and the randomness of before a pause: whoever reaches its agent gives it new ones. */
 export function staleMark(dir: string): string {
   return join(dir, "stale");
+}
+
+/** A file that is there while the agent has answered and its system has not gone down since: what it runs is asked for with patience. */
+function answeredMark(dir: string): string {
+  return join(dir, "answered");
 }
 
 type AgentsComputer = Pick<Computer, "ended" | "isOn" | "onAgentGone">;
@@ -31,17 +36,19 @@ export class ComputerAgent implements GuestLink {
   readonly #left = new AbortController();
   readonly #reaching: Promise<GuestLink>;
   readonly #computer: AgentsComputer;
+  readonly #dir: string;
   #inner: GuestLink | undefined;
 
   /** `name` tells this computer from every other. */
   constructor(name: string, computer: AgentsComputer, dir: string) {
     this.#computer = computer;
+    this.#dir = dir;
     this.hello = { protocol: 0, bootId: name, pid: 0 };
     const { promise, resolve } = Promise.withResolvers<void>();
     this.closed = promise;
     this.#left.signal.addEventListener("abort", () => resolve(), { once: true });
     void computer.ended.then(() => this.close());
-    this.#reaching = this.#reach(dir);
+    this.#reaching = this.#reach();
     this.#reaching.catch(() => undefined);
   }
 
@@ -52,7 +59,7 @@ export class ComputerAgent implements GuestLink {
   async list(): Promise<readonly TaskReport[]> {
     const soon = await Promise.race([
       this.#reaching.catch(() => undefined),
-      delay(LIST_WAIT_MS, undefined, { ref: false }),
+      delay(existsSync(answeredMark(this.#dir)) ? START_WAIT_MS : LIST_WAIT_MS, undefined, { ref: false }),
     ]);
     return soon === undefined ? [] : soon.list();
   }
@@ -118,12 +125,12 @@ export class ComputerAgent implements GuestLink {
     });
   }
 
-  async #reach(dir: string): Promise<GuestLink> {
+  async #reach(): Promise<GuestLink> {
     const { signal } = this.#left;
     for (;;) {
       signal.throwIfAborted();
       try {
-        return await this.#reachOnce(dir);
+        return await this.#reachOnce();
       } catch {
         // The service inside may be before its agent, or between two.
         await delay(AGAIN_MS, undefined, { signal });
@@ -132,8 +139,9 @@ export class ComputerAgent implements GuestLink {
   }
 
   /** Waits for as long as it takes that somebody inside opens the port. */
-  async #reachOnce(dir: string): Promise<GuestLink> {
+  async #reachOnce(): Promise<GuestLink> {
     const { signal } = this.#left;
+    const dir = this.#dir;
     const control = await connectMachine(join(dir, MACHINE_PORTS.control), signal);
     using opened = new DisposableStack();
     opened.defer(() => control.close());
@@ -144,7 +152,11 @@ export class ComputerAgent implements GuestLink {
     const inner = await control.connectAgent(join(dir, MACHINE_PORTS.agent), signal);
     opened.move();
     this.#inner = inner;
-    const gone = this.#computer.onAgentGone(() => this.close());
+    writeFileSync(answeredMark(dir), "");
+    const gone = this.#computer.onAgentGone(() => {
+      rmSync(answeredMark(dir), { force: true });
+      this.close();
+    });
     for (const end of [inner.closed, control.closed]) void end.then(() => this.close());
     signal.addEventListener("abort", () => {
       gone[Symbol.dispose]();
