@@ -27,6 +27,7 @@ import { connectEdge } from "./connect-edge.ts";
 import { lockDataDir } from "./data-lock.ts";
 import { openNodeImages } from "./node-images.ts";
 import { tokenFile } from "./places.ts";
+import { built, SESSION_SHELL } from "./programs.ts";
 import { provideToken } from "./token-file.ts";
 import { VERSION } from "./version.ts";
 
@@ -39,8 +40,6 @@ export interface OpenNode {
 
 const MIB = 1024 * 1024;
 const SHIPPED_RUNTIMES = fileURLToPath(new URL("../backends/fncall/runtimes", import.meta.url));
-/** Debian's bash-static; see docs/contributing/dependencies.md. */
-const SESSION_SHELL = "/bin/bash-static";
 
 /** All roles in this process; what was opened is closed in reverse, whatever fails on the way. */
 export async function openNode(config: NodeConfig): Promise<OpenNode> {
@@ -174,8 +173,4 @@ function edgeConfig(config: NodeConfig) {
     outputCapBytes: config.outputCap * MIB,
     outputBudgetBytes: config.outputBudget * MIB,
   };
-}
-
-function built(name: string): string {
-  return fileURLToPath(new URL(`../.build/${name}`, import.meta.url));
 }

@@ -15,6 +15,8 @@ export interface Trial {
 }
 
 const DEVICE = "/dev/kvm";
+/** Why it is not tried. */
+export const NO_KVM = `there is no ${DEVICE}`;
 const TRIAL_MEMORY_MIB = 128;
 /** With KVM a guest answers within a second. One that only looks like it hangs before its kernel has said anything. */
 const TRIAL_LIMIT_MS = 8_000;
@@ -29,7 +31,7 @@ export async function chooseAccelerator(
   log: (line: string) => void,
 ): Promise<Accelerator> {
   if (wanted === "tcg") return "tcg";
-  const obstacle = existsSync(DEVICE) ? await tryKvm(trial) : `there is no ${DEVICE}`;
+  const obstacle = isKvmThere() ? await tryKvm(trial) : NO_KVM;
   if (obstacle === undefined) return "kvm";
   if (wanted === "kvm") {
     throw new SandboxError("FailedPrecondition", `KVM does not run machines here: ${obstacle}`, {
@@ -40,8 +42,13 @@ export async function chooseAccelerator(
   return "tcg";
 }
 
+/** Whether there is something to try. */
+export function isKvmThere(): boolean {
+  return existsSync(DEVICE);
+}
+
 /** Why KVM does not do; `undefined` when a guest has answered. */
-async function tryKvm({ vmm, image, place }: Trial): Promise<string | undefined> {
+export async function tryKvm({ vmm, image, place }: Trial): Promise<string | undefined> {
   const { dir } = place;
   const signal = AbortSignal.timeout(TRIAL_LIMIT_MS);
   const memory = { sizeMiB: TRIAL_MEMORY_MIB };
