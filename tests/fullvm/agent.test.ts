@@ -83,6 +83,18 @@ describe("a full VM whose system carries the agent", { timeout: 1_800_000, skip 
     }
   });
 
+  test("a console that is spammed holds up nobody: the system goes on, and what is kept is bounded", async () => {
+    const done = await sandbox.run("yes spam | head -c 500000 >/dev/ttyS0; echo done", { timeLimitMs: START_MS });
+    assert.equal(done.stdoutText, "done\n");
+    using console = await sandbox.computer.console();
+    for await (const bytes of console) {
+      assert.ok(bytes.length <= 64 * 1024);
+      assert.match(Buffer.from(bytes).toString("latin1"), /spam\r\nspam/);
+      break;
+    }
+    assert.equal(await output(sandbox, "echo alive"), "alive");
+  });
+
   test("its screen is still though its cursor blinks", async () => {
     const { png, settled } = await sandbox.computer.screenshot({ settledMs: 3_000, waitMs: 50_000 });
     assert.equal(settled, true);
