@@ -24,7 +24,7 @@ import type { LayerSupply } from "#images/supply.ts";
 import { checkSpec, HELPER_PIDS, monitorLimits } from "./check.ts";
 import { guestDirOf, type MicrovmConfig } from "./config.ts";
 import { MachineCopies } from "./copies.ts";
-import { copyDisk, diskPath, makeDisk } from "./disk.ts";
+import { copyDisk, diskPath, makeDisk, roomError } from "./disk.ts";
 import { type DiskPlan, planDisks } from "./disks.ts";
 import { Environments } from "./environments.ts";
 import { handleOf, processOf } from "./handle.ts";
@@ -135,7 +135,7 @@ class MicrovmBackend implements Backend {
     } catch (error) {
       await this.destroy(spec.id);
       signal.throwIfAborted();
-      throw error;
+      throw roomError(error);
     }
   }
 

@@ -8,7 +8,7 @@ import { makeOwnedTemp, type OwnedTemp, sweepOwnedTemps } from "#host/owned-temp
 import { copyFileSparse } from "#host/vmm/memory.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import type { MachineProcess } from "#host/vmm/vmm.ts";
-import { copyDisk, diskPath } from "./disk.ts";
+import { copyDisk, diskPath, roomError } from "./disk.ts";
 import { whileHeld } from "./held.ts";
 import type { PauseParts } from "./pauses.ts";
 import { saveMachine } from "./saving.ts";
@@ -71,7 +71,7 @@ export class MachineCopies implements Copying {
     } catch (error) {
       for (const id of instant.left) await volume.removeUpper(id);
       await temp[Symbol.asyncDispose]();
-      throw error;
+      throw roomError(error);
     }
   }
 

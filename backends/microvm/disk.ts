@@ -44,6 +44,15 @@ export async function formatDisk(path: string, spec: SandboxSpec): Promise<void>
   await format(path);
 }
 
+/** What a caller is told of this error: that there is no room, if it was that. */
+export function roomError(error: unknown): unknown {
+  if (!hasCode(error, "ENOSPC", "EDQUOT")) return error;
+  return new SandboxError("StorageFull", "the volume of machines on this node is full", {
+    cause: error,
+    hint: "destroy sandboxes, or enlarge the volume",
+  });
+}
+
 async function madeDisk(volume: Volume, spec: SandboxSpec, make: (path: string) => Promise<void>): Promise<string> {
   const path = diskPath(volume.createUpper(spec.id, undefined));
   try {
@@ -61,6 +70,8 @@ async function format(path: string): Promise<void> {
   try {
     await promisify(execFile)("mke2fs", ["-q", "-F", "-t", "ext4", ...features, path]);
   } catch (error) {
+    if (/No space left/.test(String(error)))
+      throw roomError(Object.assign(new Error("mke2fs"), { code: "ENOSPC", cause: error }));
     if (!hasCode(error, "ENOENT")) throw error;
     throw new SandboxError("FailedPrecondition", "disks of machines need mke2fs, which this host lacks", {
       cause: error,

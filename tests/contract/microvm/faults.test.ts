@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
+import { closeSync, openSync, readFileSync, statfsSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import type { Sandbox } from "#sdk";
+import { DsecError, type Sandbox } from "#sdk";
 import type { TestNode } from "../../support/node.ts";
 import { output, refused } from "../../support/sandbox.ts";
 import { MICROVM } from "./backend.ts";
@@ -55,6 +55,22 @@ describe("faults of microVMs", { timeout: 1_200_000 }, () => {
     for (const { surplus } of await node.client.nodes.resources(node.marks.edge)) assert.deepEqual(surplus, []);
   });
 
+  test("one sandbox fills the disk for all: its machine is not held, and what it took is there again when it goes", async () => {
+    await using small = await MICROVM.startNode({ words: ["--machine-volume-size=384MiB"] });
+    const freeBytes = () => {
+      const { bavail, bsize } = statfsSync(join(small.runDir, "machine-disks/volume"));
+      return bavail * bsize;
+    };
+    const sandbox = await MICROVM.create(small);
+    // More than the volume has, and less than the guest's disk.
+    await sandbox.start("dd if=/dev/zero of=/big bs=1M count=400; sync");
+    while (freeBytes() > MIB) assert.equal(await output(sandbox, "sleep 0.2; echo here"), "here");
+    assert.equal(await output(sandbox, "echo still here"), "still here");
+    await sandbox.remove();
+    await using other = await madeWhenThereIsRoom(small);
+    assert.equal(await output(other, "echo anew >/file; cat /file"), "anew");
+  });
+
   test("no processors, five hundred, too little memory and more than there is are refused by field", async () => {
     for (const cpus of [0, -1, 500])
       await refused(MICROVM.create(node, { resources: { cpus } }), "InvalidArgument", /cpus/);
@@ -63,6 +79,17 @@ describe("faults of microVMs", { timeout: 1_200_000 }, () => {
     assert.deepEqual(await Array.fromAsync(node.client.sandboxes.list()), []);
   });
 });
+
+/** What was removed is free when the volume has written that down; until then a create is refused. */
+async function madeWhenThereIsRoom(node: TestNode): Promise<Sandbox> {
+  for (;;) {
+    try {
+      return await MICROVM.create(node);
+    } catch (error) {
+      if (!(error instanceof DsecError && error.kind === "StorageFull")) throw error;
+    }
+  }
+}
 
 /** Nothing of the guest is left to run. */
 function wipeMemory(pid: number): void {
