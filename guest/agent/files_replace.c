@@ -26,6 +26,12 @@ static int random_name(struct replacement *file) {
 	return 0;
 }
 
+bool replacement_is_named_so(const char *name) {
+	if (strncmp(name, PREFIX, sizeof PREFIX - 1) != 0) return false;
+	const char *digits = name + sizeof PREFIX - 1;
+	return strlen(digits) == 2u * RANDOM_BYTES && strspn(digits, "0123456789abcdef") == 2u * RANDOM_BYTES;
+}
+
 int replacement_open(struct replacement *file) {
 	file->named = false;
 	file->fd = openat(file->directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);

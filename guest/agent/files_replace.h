@@ -20,6 +20,8 @@ struct replacement {
 int replacement_open(struct replacement *file);
 /* Gives it its name, over a file or link that has it. */
 int replacement_place(struct replacement *file);
+/* Whether a file is called like one that is not whole yet. */
+bool replacement_is_named_so(const char *name);
 /* Closes it, and removes it when it was not placed. */
 void replacement_close(struct replacement *file);
 

@@ -10,6 +10,7 @@
 
 #include "bytes.h"
 #include "files.h"
+#include "files_replace.h"
 #include "files_walk.h"
 
 #define RECORD_FIXED 12u
@@ -202,6 +203,8 @@ static int take(const struct inotify_event *event) {
 	}
 	const char *above = watch.paths[event->wd];
 	const char *name = event->len > 0 ? event->name : "";
+	/* A file on its way to its name appears when it has it: the second half of its move finds no first. */
+	if (!directory && replacement_is_named_so(name)) return 0;
 	int size = snprintf(path, sizeof path, "%s%s%s", above, *above == 0 || *name == 0 ? "" : "/", name);
 	if (size < 0 || (size_t)size >= sizeof path) return 0;
 	if (event->mask & SELF) return event->wd == watch.root ? ECHILD : 0;

@@ -74,11 +74,12 @@ function events(given: Given): void {
     for await (const event of files.watch("/tmp/put")) {
       if (event.type === "ready") {
         await files.write("/tmp/put/f", "x");
+        await files.write("/tmp/put/f", "another's place");
         await output(sandbox, "cd /tmp/put; echo x >'#7'; touch end");
       } else if (event.path === "end") break;
       else found.push(textOf(event));
     }
-    assert.deepEqual(found, ["created f", "created #7", "modified #7"]);
+    assert.deepEqual(found, ["created f", "created f", "created #7", "modified #7"]);
   });
 
   test("without recursion only the directory itself is told of", async () => {
