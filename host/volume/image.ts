@@ -23,6 +23,7 @@ const MIB = 1024 * 1024;
 
 /** Below it btrfs has no room for its own structures beside a few sandboxes. */
 const MIN_SIZE_MIB = 256;
+const FORMAT_ATTEMPTS = 10;
 
 /**
  * Space of a removed upper comes back with the next transaction; the default of 30 s would let a node that churns through
@@ -88,7 +89,7 @@ async function makeImage(image: string, sizeBytes: number): Promise<boolean> {
   writeFileSync(unfinished, "", { mode: 0o600 });
   truncateSync(unfinished, sizeBytes);
   try {
-    await run("mkfs.btrfs", ["-q", "-f", "-L", "dsec", "-m", "single", "-d", "single", unfinished]);
+    await format(unfinished);
   } catch (error) {
     rmSync(unfinished);
     if (hasCode(error, "ENOENT")) return false;
@@ -96,6 +97,22 @@ async function makeImage(image: string, sizeBytes: number): Promise<boolean> {
   }
   renameSync(unfinished, image);
   return true;
+}
+
+/** It looks at all loop devices first, and fails when one of somebody else is detached at that moment. */
+async function format(image: string): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      await run("mkfs.btrfs", ["-q", "-f", "-L", "dsec", "-m", "single", "-d", "single", image]);
+      return;
+    } catch (error) {
+      if (attempt === FORMAT_ATTEMPTS || !/cannot check mount status/.test(stderrOf(error))) throw error;
+    }
+  }
+}
+
+function stderrOf(error: unknown): string {
+  return error instanceof Error && "stderr" in error ? String(error.stderr) : "";
 }
 
 /** The loop device that a file is attached to. */

@@ -159,6 +159,26 @@ describe("limits", () => {
 });
 
 describe("a volume outlives its node", () => {
+  test("making its file system is tried again when a loop device of somebody else goes meanwhile", async () => {
+    // As mkfs.btrfs fails then; the moment cannot be forced from outside.
+    const failed = join(root, "failed");
+    const { PATH } = process.env;
+    const lines = [
+      "#!/bin/sh",
+      `[ -e ${failed} ] || { : >${failed}; echo 'ERROR: cannot check mount status of x: No such device or address' >&2; exit 1; }`,
+      `PATH=${PATH}; exec mkfs.btrfs "$@"`,
+    ];
+    writeFileSync(join(root, "mkfs.btrfs"), lines.join("\n"), { mode: 0o755 });
+    process.env.PATH = `${root}:${PATH}`;
+    try {
+      volume = await openVolume(options);
+    } finally {
+      process.env.PATH = PATH;
+    }
+    assert.ok(existsSync(failed));
+    assert.deepEqual([...volume.list()], []);
+  });
+
   test("one that is mounted is adopted with its uppers and their limits", async () => {
     const first = await openVolume(options);
     first.createUpper("s1-a", 16 * MIB);
