@@ -36,6 +36,8 @@ export interface BlanksOptions {
 
 /** A blank that takes longer is given up. */
 const MAKE_LIMIT_MS = 15_000;
+/** One that was ended is a stray if it lives on for longer: the launcher kills it without an answer. */
+const ENDING_MS = 5_000;
 /** Begins the ids of their uppers: no sandbox's does. */
 const UPPER = "blank-";
 /** Blanks whose slots are given away already and that were not taken yet. */
@@ -56,6 +58,7 @@ export class Blanks implements AsyncDisposable {
   #wanted: readonly number[] = [];
   #making: { readonly slot: number; readonly done: Promise<void> } | undefined;
   readonly #creating = new Set<number>();
+  readonly #ending = new Set<number>();
 
   private constructor(options: BlanksOptions) {
     this.#options = options;
@@ -69,7 +72,7 @@ export class Blanks implements AsyncDisposable {
     return new Blanks(options);
   }
 
-  /** First user ids of the blanks that are there, in the making, or being used up. */
+  /** First user ids of the blanks that are there, in the making, being used up, or ended just now. */
   get uidBases(): ReadonlySet<number> {
     return new Set(this.#slots.map((slot) => this.#options.request(slot).uidBase));
   }
@@ -111,6 +114,8 @@ export class Blanks implements AsyncDisposable {
     const { launcher, request, volume } = this.#options;
     this.#ready.get(slot)?.link.close();
     this.#ready.delete(slot);
+    this.#ending.add(slot);
+    setTimeout(() => this.#ending.delete(slot), ENDING_MS).unref();
     launcher.drop(request(slot).uidBase);
     rmSync(this.#socketPath(slot), { force: true });
     await volume.removeUpper(upperOf(slot));
@@ -125,7 +130,7 @@ export class Blanks implements AsyncDisposable {
 
   get #slots(): readonly number[] {
     const making = this.#making === undefined ? [] : [this.#making.slot];
-    return [...this.#ready.keys(), ...this.#creating, ...making];
+    return [...this.#ready.keys(), ...this.#creating, ...making, ...this.#ending];
   }
 
   #refill(): void {
