@@ -9,6 +9,8 @@ import { waitUntil } from "../support/wait.ts";
 import { type FunctionsEdge, functionsEdge, scriptCall } from "./edges.ts";
 
 const LIMIT_MS = 60_000;
+/** Long enough to be found at it on a busy machine. */
+const HELD_S = 8;
 const never = new AbortController().signal;
 
 let edges: readonly FunctionsEdge[];
@@ -76,7 +78,7 @@ test("what one node has compiled the other one compiles for itself, to the same 
 });
 
 test("calls of a node that is lost end on another one; a started one is told lost, and is not run again", async () => {
-  const calls = Array.from({ length: 4 }, (_, index) => invoker.invoke(call(`sleep 1; echo ${index}`), never));
+  const calls = Array.from({ length: 4 }, (_, index) => invoker.invoke(call(`sleep ${HELD_S}; echo ${index}`), never));
   await waitUntil("each node has two", LIMIT_MS, async () => (await busyOf(0)) === 2 && (await busyOf(1)) === 2);
   const started = await at(remotes, 0).node.startInvocation(call("sleep 1000"), never);
   await at(remotes, 0)[Symbol.asyncDispose]();
