@@ -161,24 +161,23 @@ export class CommandRows {
   }
 
   /** The shells of sessions: of each name the latest. */
-  sessions(): CommandRow[] {
+  sessions(): CommandId[] {
     return this.#journal
       .prepare(
-        "SELECT *, max(number) FROM commands WHERE sandbox = ? AND session IS NOT NULL GROUP BY session ORDER BY number",
+        "SELECT id, max(number) FROM commands WHERE sandbox = ? AND session IS NOT NULL GROUP BY session ORDER BY number",
       )
       .all(this.#sandbox)
-      .map(fromRow);
+      .map(({ id }) => String(id) as CommandId);
   }
 
-  /** The latest session of that name. By its index: the order alone would have every line look at all commands since the shell's start. */
-  session(name: string): CommandRow | undefined {
-    return first(
-      this.#journal
-        .prepare(
-          "SELECT * FROM commands INDEXED BY commands_by_session WHERE sandbox = ? AND session = ? ORDER BY number DESC LIMIT 1",
-        )
-        .get(this.#sandbox, name),
-    );
+  /** The shell of the latest session of that name. By its index: the order alone would have every line look at all commands since its start. */
+  session(name: string): CommandId | undefined {
+    const row = this.#journal
+      .prepare(
+        "SELECT id FROM commands INDEXED BY commands_by_session WHERE sandbox = ? AND session = ? ORDER BY number DESC LIMIT 1",
+      )
+      .get(this.#sandbox, name);
+    return row === undefined ? undefined : (String(row.id) as CommandId);
   }
 
   /** Those behind a number, without the shells of sessions, one after the other in the order of their starts, or before it and the other way round. */

@@ -105,13 +105,13 @@ export class Commands {
 
   /** The sessions, one of each name, the latest. */
   sessions(): FoundCommand[] {
-    return this.#host.rows.sessions().map((row) => this.find(row.id));
+    return this.#host.rows.sessions().map((id) => this.find(id));
   }
 
   /** The latest session of that name. */
   session(name: string): FoundCommand | undefined {
-    const row = this.#host.rows.session(name);
-    return row === undefined ? undefined : this.find(row.id);
+    const id = this.#host.rows.session(name);
+    return id === undefined ? undefined : this.find(id);
   }
 
   /** Takes a command that has ended, and its output, out of the record. */

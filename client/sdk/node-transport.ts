@@ -3,6 +3,9 @@ import { type Connection, connectionOver } from "./connection.ts";
 import { DsecError, TransportError } from "./errors.ts";
 import type { Transport, TransportReply, TransportRequest } from "./transport.ts";
 
+/** A body up to this size is sent together with its headers. */
+const ONE_PIECE_BYTES = 4_096;
+
 /** What may be said about connections. */
 export interface NodeTransportOptions {
   /** Connections at the same time; more requests wait. */
@@ -56,7 +59,7 @@ export class NodeTransport implements Transport {
       outgoing.on("error", fail);
       outgoing.once("response", (incoming) => resolve(replyOf(incoming, outgoing, this.#base, signal)));
       if (body === undefined) outgoing.end();
-      else if (body instanceof Uint8Array) outgoing.end(body);
+      else if (body instanceof Uint8Array) endWith(outgoing, body);
       else
         pump(body, outgoing).catch((error) => {
           reject(error);
@@ -165,6 +168,12 @@ function replyOf(
       outgoing.destroy();
     },
   };
+}
+
+/** A small body as text of one character a byte: Node sends that in one piece with the headers, and bytes in one of their own. */
+function endWith(outgoing: http.ClientRequest, body: Uint8Array): void {
+  if (body.byteLength > ONE_PIECE_BYTES) outgoing.end(body);
+  else outgoing.end(Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString("latin1"), "latin1");
 }
 
 async function* bodyOf(
