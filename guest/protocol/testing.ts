@@ -1,9 +1,10 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { hasCode } from "#core/errors.ts";
 import type { GuestLink, TaskAction, TaskEnd, TaskSink, TaskSpec } from "#core/guest.ts";
 import type { OutputStream } from "#core/sandbox.ts";
 import { connectUnix } from "./connect.ts";
@@ -83,10 +84,26 @@ export class TestAgent implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.process.exitCode === null && this.process.signalCode === null) {
       const exited = once(this.process, "exit");
+      const inits = childrenOf(this.process.pid);
       this.process.kill(this.#endedBy);
       await exited;
+      // One that has changed its ids since does not die with `unshare`.
+      if (this.#endedBy === "SIGKILL") for (const pid of inits) killIfThere(pid);
     }
     await rm(this.directory, { recursive: true, force: true });
+  }
+}
+
+function childrenOf(pid: number | undefined): readonly number[] {
+  const text = pid === undefined ? "" : readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8");
+  return text.split(" ").filter(Boolean).map(Number);
+}
+
+function killIfThere(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch (error) {
+    if (!hasCode(error, "ESRCH")) throw error;
   }
 }
 
