@@ -114,9 +114,9 @@ export class Blanks implements AsyncDisposable {
     const { launcher, request, volume } = this.#options;
     this.#ready.get(slot)?.link.close();
     this.#ready.delete(slot);
+    launcher.drop(request(slot).uidBase);
     this.#ending.add(slot);
     setTimeout(() => this.#ending.delete(slot), ENDING_MS).unref();
-    launcher.drop(request(slot).uidBase);
     rmSync(this.#socketPath(slot), { force: true });
     await volume.removeUpper(upperOf(slot));
   }
