@@ -57,24 +57,33 @@ export function mountLooks(mounts: PrivateMounts): readonly Look[] {
 /** Starts the thread at the first look. A look that hangs ends the thread, and with it what it mounted. */
 export function withPrivateMounts(limitMs: number): PrivateMounts {
   let worker: Worker | undefined;
+  let last: Promise<Finding> | undefined;
   const end = async () => {
     await worker?.terminate();
     worker = undefined;
   };
+  const look = async (name: MountLook): Promise<Finding> => {
+    // Descriptors of raw system calls are closed by those who opened them; Node would warn about each.
+    worker ??= new Worker(new URL("./mount-worker.ts", import.meta.url), { trackUnmanagedFds: false });
+    const dir = mkdtempSync(join(tmpdir(), "dsec-probe-"));
+    try {
+      const finding = await askWorker(worker, { name, dir }, limitMs);
+      if (finding === undefined) await end();
+      return finding ?? missing("the kernel did not answer in time");
+    } finally {
+      rmSync(dir, { recursive: true });
+    }
+  };
   return {
-    async look(name) {
-      // Descriptors of raw system calls are closed by those who opened them; Node would warn about each.
-      worker ??= new Worker(new URL("./mount-worker.ts", import.meta.url), { trackUnmanagedFds: false });
-      const dir = mkdtempSync(join(tmpdir(), "dsec-probe-"));
-      try {
-        const finding = await askWorker(worker, { name, dir }, limitMs);
-        if (finding === undefined) await end();
-        return finding ?? missing("the kernel did not answer in time");
-      } finally {
-        rmSync(dir, { recursive: true });
-      }
+    look(name) {
+      last = look(name);
+      return last;
     },
-    [Symbol.asyncDispose]: end,
+    async [Symbol.asyncDispose]() {
+      await end();
+      // Whoever asked may have left before it had cleared up.
+      await last?.catch(() => undefined);
+    },
   };
 }
 
