@@ -42,8 +42,7 @@ export async function run(
   args: readonly string[],
   options: FunctionRunOptions,
 ): Promise<number> {
-  const call = { ...programCall(file, args, options), ...(await stdinOf(context)) };
-  const client = await context.connect({ start: true });
+  const { client, call } = await ready(context, programCall(file, args, options));
   return ended(context, await client.functions.invoke(call, { timeoutMs: CALL_MS }));
 }
 
@@ -54,8 +53,7 @@ export async function start(
   args: readonly string[],
   options: FunctionRunOptions,
 ): Promise<number> {
-  const call = { ...programCall(file, args, options), ...(await stdinOf(context)) };
-  const client = await context.connect({ start: true });
+  const { client, call } = await ready(context, programCall(file, args, options));
   const id = await client.functions.start(call);
   print(context, { id }, () => `${id}\n`);
   return 0;
@@ -72,6 +70,12 @@ export async function drop(context: CliContext, id: string): Promise<number> {
   const client = await context.connect({ start: false });
   await client.functions.drop(id);
   return 0;
+}
+
+/** The call with its input, and a node to make it. */
+async function ready(context: CliContext, program: InvokeFunction) {
+  const call = { ...program, ...(await stdinOf(context)) };
+  return { client: await context.connect({ start: true }), call };
 }
 
 /** What a source file and the options about it ask for; its input is still to come. Throws `InvalidArgument` for a file that cannot be read. */
