@@ -4,6 +4,7 @@ import { join } from "node:path";
 import type { Client } from "#sdk";
 import { startNode, type TestNode } from "#tests/support/node.ts";
 import { writtenBytes } from "./disk.ts";
+import { provideFetched } from "./fetched-set.ts";
 import { IMAGES, type ImageRecipe } from "./image-recipes.ts";
 import { IMAGE_BASE, provideImages } from "./image-set.ts";
 import { measureReads } from "./lazy-reads.ts";
@@ -27,15 +28,15 @@ const LARGE = "rust";
 /** The speed of reads, then many sandboxes over many images whose data lies in a store: lazy, with all in the cache, and eager. */
 export async function* measureImages(note: Note): AsyncGenerator<Measured> {
   yield* measureReads(note);
-  const root = await provideImages(SET_DIR, note);
-  const imageBytes = dataBytes(root);
+  const imageBytes = dataBytes(await provideImages(SET_DIR, note));
+  const root = await provideFetched(SET_DIR, note);
   yield await measureCold(root, note);
   const lazy = await runOn(root, note, "lazy", async () => undefined);
   yield { name: "images.lazy_vs_cached", value: lazy.firstMs / lazy.againMs, note: seconds(lazy) };
   yield {
     name: "images.fetched_share",
     value: lazy.sentBytes / imageBytes,
-    note: `${megabytes(lazy.sentBytes)} of ${megabytes(imageBytes)}`,
+    note: `${megabytes(lazy.sentBytes)} sent, which are ${share(lazy.plainBytes, imageBytes)} of ${megabytes(imageBytes)} of plain data`,
   };
   const eager = await runOn(root, note, "eager", (client, name) => client.artifacts.pull(name, { timeoutMs: HOUR_MS }));
   yield { name: "images.eager_vs_lazy", value: eager.firstMs / lazy.firstMs, note: seconds(eager) };
@@ -69,6 +70,8 @@ interface FleetRun {
   readonly againMs: number;
   /** Of the first. */
   readonly sentBytes: number;
+  /** What came of data in both, as sandboxes see it. */
+  readonly plainBytes: number;
   /** Of the first, to disks: layers and their data, and what sandboxes wrote. */
   readonly writtenBytes: number;
 }
@@ -84,7 +87,9 @@ async function runOn(root: string, note: Note, name: string, prepare: Prepare): 
   const firstMs = await round();
   const { sentBytes } = store;
   const writtenBytes = written(node) - before;
-  const run = { firstMs, againMs: await round(), sentBytes, writtenBytes };
+  const againMs = await round();
+  const plainBytes = (await node.client.nodes.store())?.onDemand?.cachedBytes ?? 0;
+  const run = { firstMs, againMs, sentBytes, plainBytes, writtenBytes };
   note(`${name}: ${seconds(run)}; ${megabytes(sentBytes)} sent, ${megabytes(writtenBytes)} written`);
   return run;
 }
@@ -112,7 +117,7 @@ function written({ dataDir, runDir }: TestNode): number {
   );
 }
 
-/** Of all layers of a store, each counted once. */
+/** Of the data of all layers of a store, each counted once. */
 function dataBytes(root: string): number {
   const blobs = readdirSync(join(root, "blobs"));
   return blobs.reduce((sum, hex) => sum + statSync(join(root, "blobs", hex, "data")).size, 0);
@@ -120,6 +125,10 @@ function dataBytes(root: string): number {
 
 function seconds({ firstMs, againMs }: FleetRun): string {
   return `${(firstMs / 1_000).toFixed(1)} s on a node that has nothing, ${(againMs / 1_000).toFixed(1)} s again`;
+}
+
+function share(bytes: number, wholeBytes: number): string {
+  return `${megabytes(bytes)} or ${(bytes / wholeBytes).toFixed(2)}`;
 }
 
 function megabytes(bytes: number): string {

@@ -1,6 +1,6 @@
 import type { BlobDescriptor } from "../descriptor.ts";
-import { BLOB_FILES, damagedBlob } from "../descriptor.ts";
-import { type BlobDigest, hexOf, sha256Hex } from "../digest.ts";
+import type { BlobDigest } from "../digest.ts";
+import { type BlobData, openBlobData } from "../store/blob-data.ts";
 import type { ObjectStore } from "../store/object-store.ts";
 
 /** Blobs wherever they are. */
@@ -21,22 +21,40 @@ export interface NamedBlob {
 /** Blobs of an object store. */
 export class StoreBlobs implements BlobSource {
   readonly #store: ObjectStore;
+  /** How their data lies, for as long as somebody has the blob. */
+  readonly #data = new WeakMap<BlobDescriptor, Promise<BlobData>>();
 
   constructor(store: ObjectStore) {
     this.#store = store;
   }
 
-  async read({ digest, descriptor }: NamedBlob, first: number, into: Buffer, signal: AbortSignal): Promise<void> {
-    const { pieceBytes, pieces } = descriptor;
-    const range = { offset: first * pieceBytes, lengthBytes: into.length };
+  /** Asks how the data of a blob lies, so that its first reader need not. A failure is no error: whoever reads asks again. */
+  prepare(blob: NamedBlob, signal: AbortSignal): void {
+    this.#dataOf(blob, signal).catch(() => undefined);
+  }
+
+  async read(blob: NamedBlob, first: number, into: Buffer, signal: AbortSignal): Promise<void> {
+    const end = first + Math.ceil(into.length / blob.descriptor.pieceBytes);
+    const data = await this.#dataOf(blob, signal);
     let filled = 0;
-    for await (const part of this.#store.get(`blobs/${hexOf(digest)}/${BLOB_FILES.data}`, range, signal)) {
-      into.set(part, filled);
-      filled += part.length;
+    try {
+      for await (const piece of data.pieces(first, end, signal)) {
+        into.set(piece, filled);
+        filled += piece.length;
+      }
+    } catch (error) {
+      // It may have been damaged and been pushed anew.
+      this.#data.delete(blob.descriptor);
+      throw error;
     }
-    for (let start = 0, piece = first; start < into.length; start += pieceBytes, piece++) {
-      const isWhole = sha256Hex(into.subarray(start, start + pieceBytes)) === pieces[piece];
-      if (!isWhole) throw damagedBlob(digest, "data");
-    }
+  }
+
+  async #dataOf({ digest, descriptor }: NamedBlob, signal: AbortSignal): Promise<BlobData> {
+    const known = this.#data.get(descriptor);
+    if (known !== undefined) return await known;
+    const opening = openBlobData(this.#store, digest, descriptor, signal);
+    this.#data.set(descriptor, opening);
+    opening.catch(() => this.#data.delete(descriptor));
+    return await opening;
   }
 }

@@ -78,6 +78,7 @@ interface Watched {
 export class LazyBlobs {
   readonly #options: LazyBlobsOptions;
   readonly #cache: BlobCache;
+  readonly #source: StoreBlobs;
   readonly #fetcher: Fetcher;
   readonly #server: LazyServer;
   readonly #watched = new Map<BlobDigest, Watched>();
@@ -92,8 +93,9 @@ export class LazyBlobs {
     const { mechanism, descriptor, hand, onFailure } = options;
     this.#options = options;
     this.#cache = cache;
+    this.#source = new StoreBlobs(options.store);
     this.#fetcher = new Fetcher({
-      source: new StoreBlobs(options.store),
+      source: this.#source,
       requests: REQUESTS,
       piecesPerRequest: PIECES_PER_REQUEST,
       deadlineMs: options.deadlineMs,
@@ -223,7 +225,9 @@ export class LazyBlobs {
     if (known !== undefined) return known;
     const watched: Watched = { readAhead: new ReadAhead(), trace: [], touched: 0, quietTicks: 0 };
     this.#watched.set(blob.digest, watched);
-    if (!blob.isComplete) void this.#prefetch(blob, watched);
+    if (blob.isComplete) return watched;
+    this.#source.prepare(blob, this.#deadline());
+    void this.#prefetch(blob, watched);
     return watched;
   }
 

@@ -10,6 +10,7 @@ import { MNT, unmount } from "#host/sys/mount.ts";
 import { processStartTicks } from "#host/sys/process.ts";
 import { PIECE_BYTES } from "../descriptor.ts";
 import { hexOf } from "../digest.ts";
+import { framesKey, tableKey, tableText } from "../store/frames.ts";
 import { LazyRig, piecesHash, readPieces } from "./test-support/rig.ts";
 
 const run = promisify(execFile);
@@ -84,6 +85,26 @@ for (const mechanism of MECHANISMS) {
       await rig.logged(/damaged/);
       await rig.put(`blobs/${hexOf(digest)}/data`, data);
       assert.equal(await readPieces(path, 2, 3), piecesHash(data, 2, 3));
+    });
+
+    test("data in frames is read as any other, and a frame or a table that lies is never shown, and heals when it is pushed anew", async () => {
+      await using rig = new LazyRig(mechanism);
+      const { digest, data, table, bytes } = await rig.framedBlob("framed", 12);
+      assert.ok(bytes.length < data.length / 4, `${bytes.length} bytes`);
+      const [path = ""] = await (await rig.open()).acquire([digest]);
+      assert.equal(await readPieces(path, 0, 2), piecesHash(data, 0, 2));
+      const [key, damaged] = [framesKey(digest, table), Buffer.from(bytes)];
+      damaged.fill(0xff, bytes.length >> 1);
+      await rig.put(key, damaged);
+      await assert.rejects(readPieces(path, 11, 12), /Input\/output error/);
+      await rig.logged(/the data of blob .* is damaged/);
+      await rig.put(key, bytes);
+      await rig.put(tableKey(digest), Buffer.from("{}"));
+      await assert.rejects(readPieces(path, 11, 12), /Input\/output error/);
+      await rig.put(tableKey(digest), Buffer.from(tableText(table)));
+      assert.equal(await insist(() => readPieces(path, 11, 12)), piecesHash(data, 11, 12));
+      assert.equal(await readPieces(path, 0, 12), piecesHash(data, 0, 12));
+      assert.equal((await rig.report(digest)).fetchedBytes, data.length);
     });
 
     test("a cache survives a restart, and blobs out of use leave it when it is full", async () => {

@@ -2,12 +2,13 @@ import { mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
 import { SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
-import { BLOB_FILES, type BlobDescriptor, damagedBlob, MAX_DESCRIPTOR_BYTES, parseDescriptor } from "../descriptor.ts";
+import { BLOB_FILES, type BlobDescriptor, MAX_DESCRIPTOR_BYTES, parseDescriptor } from "../descriptor.ts";
 import { type BlobDigest, sha256, sha256Hex } from "../digest.ts";
 import { typedStorageErrors } from "../durable.ts";
 import { damagedLayer, LAYER_FILES, type LayerManifest, MAX_MANIFEST_BYTES, parseManifest } from "../manifest.ts";
 import { DiskRoom } from "../room.ts";
 import type { LayerStore } from "../store.ts";
+import { type BlobData, openBlobData } from "./blob-data.ts";
 import { blobKey, layerKey } from "./layout.ts";
 import { ListCheck, LocalPieces, soundChunks } from "./local-pieces.ts";
 import { type ObjectStore, readObject } from "./object-store.ts";
@@ -110,7 +111,8 @@ async function* piecesOf(
   objects: ObjectStore,
   signal: AbortSignal,
 ): AsyncIterable<Uint8Array> {
-  const { pieceBytes, sizeBytes, pieces } = descriptor;
+  const { pieces } = descriptor;
+  let data: BlobData | undefined;
   for (let piece = 0; piece < pieces.length; ) {
     const first = piece;
     const last = Math.min(first + MAX_RUN, pieces.length);
@@ -120,9 +122,8 @@ async function* piecesOf(
       if (here === undefined) piece += 1;
     }
     if (piece > first) {
-      const offset = first * pieceBytes;
-      const range = { offset, lengthBytes: Math.min(piece * pieceBytes, sizeBytes) - offset };
-      yield* inPieces(objects.get(blobKey(digest, "data"), range, signal), { digest, descriptor, first });
+      data ??= await openBlobData(objects, digest, descriptor, signal);
+      yield* data.pieces(first, piece, signal);
     }
     if (here !== undefined) yield here;
     if (here !== undefined) piece += 1;
@@ -147,32 +148,4 @@ async function writeFetched(path: string, source: AsyncIterable<Uint8Array>): Pr
     await file.writeFile(part);
   }
   return running.hex();
-}
-
-/** What comes of a blob from a piece on, in pieces, each of which has the hash that the descriptor says. */
-async function* inPieces(
-  source: AsyncIterable<Uint8Array>,
-  { digest, descriptor, first }: { digest: BlobDigest; descriptor: BlobDescriptor; first: number },
-): AsyncIterable<Uint8Array> {
-  const { pieces, pieceBytes } = descriptor;
-  const piece = Buffer.allocUnsafe(pieceBytes);
-  let filled = 0;
-  let index = first;
-  const checked = () => {
-    const whole = piece.subarray(0, filled);
-    if (sha256Hex(whole) !== pieces[index]) throw damagedBlob(digest, "data");
-    filled = 0;
-    index += 1;
-    return whole;
-  };
-  for await (const part of source) {
-    for (let taken = 0; taken < part.length; ) {
-      const length = Math.min(part.length - taken, pieceBytes - filled);
-      piece.set(part.subarray(taken, taken + length), filled);
-      taken += length;
-      filled += length;
-      if (filled === pieceBytes) yield checked();
-    }
-  }
-  if (filled > 0) yield checked();
 }

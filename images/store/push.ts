@@ -1,10 +1,16 @@
 import { createReadStream } from "node:fs";
 import { open } from "node:fs/promises";
+import { join } from "node:path";
+import { SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
 import { type BlobDescriptor, damagedBlob, descriptorText, PIECE_BYTES } from "../descriptor.ts";
 import { type BlobDigest, sha256, sha256Hex } from "../digest.ts";
+import { typedStorageErrors } from "../durable.ts";
 import { manifestText } from "../manifest.ts";
 import type { LayerStore } from "../store.ts";
+import { readTable } from "./blob-data.ts";
+import { writeFrames } from "./frame-writer.ts";
+import { framesBytes, framesKey, tableKey, tableText } from "./frames.ts";
 import { blobKey, layerKey } from "./layout.ts";
 import type { ObjectContent, ObjectStore } from "./object-store.ts";
 import { fetchDescriptor } from "./pull.ts";
@@ -26,7 +32,7 @@ export async function pushLayer(digest: LayerDigest, options: PushOptions): Prom
   for (const { digest: blob } of manifest.blobs) await pushBlob(blob, options);
   const { sizeBytes, sha256: hex } = manifest.metadata;
   const path = layers.metadataPath(digest);
-  const metadata = { sizeBytes, sha256: hex, open: () => createReadStream(path, { highWaterMark: 2 ** 20 }) };
+  const metadata = { sizeBytes, sha256: hex, open: () => reading(path) };
   await putMissing(objects, layerKey(digest, "metadata"), metadata, signal);
   // Put again when it is there: whoever collects sees that somebody counts on it.
   await objects.put(layerKey(digest, "manifest"), textContent(manifestText(manifest)), signal);
@@ -40,18 +46,62 @@ async function pushBlob(digest: BlobDigest, { layers, objects, signal }: PushOpt
   }
   const descriptor = await layers.blobs.descriptor(digest);
   // First, and not only last: from here on the blob is young, and no collection takes what is already there.
-  const isWhole = (await objects.head(blobKey(digest, "descriptor"), signal)) !== undefined;
+  const isBegun = (await objects.head(blobKey(digest, "descriptor"), signal)) !== undefined;
   const text = textContent(descriptorText(descriptor));
-  if (isWhole) await objects.put(blobKey(digest, "descriptor"), text, signal);
-  const data = await objects.head(blobKey(digest, "data"), signal);
-  if (isWhole && data?.sizeBytes === descriptor.sizeBytes) return;
-  const path = layers.blobs.dataPath(digest);
-  const hex = await hashVerified(path, digest, descriptor, signal);
-  const open = () => createReadStream(path, { highWaterMark: 2 ** 20 });
-  await objects.put(blobKey(digest, "data"), { sizeBytes: descriptor.sizeBytes, sha256: hex, open }, signal);
+  if (isBegun) await objects.put(blobKey(digest, "descriptor"), text, signal);
+  if (isBegun && (await hasData(objects, digest, descriptor, signal))) return;
+  // What is read in place must be what it is on a node; what is carried is carried faster when there is less of it.
+  const isInPlace = objects.path(blobKey(digest, "data")) !== undefined;
+  await (isInPlace ? pushPlain : pushFrames)({ digest, descriptor }, { layers, objects, signal });
   const chunks = await layers.blobs.chunks(digest);
   if (chunks !== undefined) await objects.put(blobKey(digest, "chunks"), textContent(chunks), signal);
   await objects.put(blobKey(digest, "descriptor"), text, signal);
+}
+
+interface OwnBlob {
+  readonly digest: BlobDigest;
+  readonly descriptor: BlobDescriptor;
+}
+
+/** Whether the data of a blob is in the store, as far as that can be told without reading it: in frames, or plain. */
+async function hasData(
+  objects: ObjectStore,
+  digest: BlobDigest,
+  descriptor: BlobDescriptor,
+  signal: AbortSignal,
+): Promise<boolean> {
+  try {
+    const table = await readTable(objects, digest, descriptor, signal);
+    const key = table === undefined ? blobKey(digest, "data") : framesKey(digest, table);
+    const sizeBytes = table === undefined ? descriptor.sizeBytes : framesBytes(table);
+    return (await objects.head(key, signal))?.sizeBytes === sizeBytes;
+  } catch (error) {
+    // A damaged table is put anew.
+    if (error instanceof SandboxError && error.kind === "Internal") return false;
+    throw error;
+  }
+}
+
+async function pushPlain({ digest, descriptor }: OwnBlob, { layers, objects, signal }: PushOptions): Promise<void> {
+  const path = layers.blobs.dataPath(digest);
+  const hex = await hashVerified(path, digest, descriptor, signal);
+  const content = { sizeBytes: descriptor.sizeBytes, sha256: hex, open: () => reading(path) };
+  await objects.put(blobKey(digest, "data"), content, signal);
+}
+
+/** Frames, then the table that names them: one that is there is about frames that are. */
+async function pushFrames({ digest, descriptor }: OwnBlob, { layers, objects, signal }: PushOptions): Promise<void> {
+  await using scratch = await layers.scratch();
+  const to = join(scratch.dir, "frames");
+  const from = layers.blobs.dataPath(digest);
+  const table = await typedStorageErrors(() => writeFrames({ digest, descriptor, from, to, signal }));
+  const content = { sizeBytes: framesBytes(table), sha256: table.sha256, open: () => reading(to) };
+  await putMissing(objects, framesKey(digest, table), content, signal);
+  await objects.put(tableKey(digest), textContent(tableText(table)), signal);
+}
+
+function reading(path: string): AsyncIterable<Uint8Array> {
+  return createReadStream(path, { highWaterMark: 2 ** 20 });
 }
 
 /** The SHA-256 of the whole data, every piece of which is what the descriptor says. */

@@ -8,9 +8,11 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { openHelperCgroup } from "#host/cgroup/helpers.ts";
 import type { Mechanism } from "#host/lazy/requests.ts";
-import { descriptorText, digestOfBlob, PIECE_BYTES } from "../../descriptor.ts";
+import { descriptorText, PIECE_BYTES } from "../../descriptor.ts";
 import { type BlobDigest, hexOf, sha256Hex } from "../../digest.ts";
 import { directoryStore } from "../../store/directory.ts";
+import { frameOf, framesKey, tableKey, tableText } from "../../store/frames.ts";
+import { blobOf } from "../../store/test-support/blobs.ts";
 import type { LazyReport } from "../lazy-blobs.ts";
 import { type LazyNode, type LazyNodeOptions, openLazyNode } from "../lazy-node.ts";
 
@@ -62,21 +64,26 @@ export class LazyRig implements AsyncDisposable {
     this.#node = undefined;
   }
 
-  /** Puts a blob of so many pieces into the store; its bytes follow from `seed`. */
+  /** Puts a blob of so many pieces into the store, plain; its bytes follow from `seed`. */
   async blob(seed: string, pieces: number): Promise<{ readonly digest: BlobDigest; readonly data: Buffer }> {
     const data = Buffer.concat(Array.from({ length: pieces }, (_, piece) => pieceOf(seed, piece)));
-    const hashes = Array.from({ length: pieces }, (_, piece) => sha256Hex(pieceOf(seed, piece)));
-    const descriptor = {
-      version: 1,
-      sizeBytes: data.length,
-      pieceBytes: PIECE_BYTES,
-      pieces: hashes,
-      chunksSha256: sha256Hex(""),
-    } as const;
-    const digest = digestOfBlob(descriptor);
+    const { digest, descriptor } = blobOf(data);
     await this.put(`blobs/${hexOf(digest)}/data`, data);
     await this.put(`blobs/${hexOf(digest)}/blob.json`, Buffer.from(descriptorText(descriptor)));
     return { digest, data };
+  }
+
+  /** The same in frames. Resolves with their lengths and the key of their object, too. */
+  async framedBlob(seed: string, pieces: number) {
+    const data = Buffer.concat(Array.from({ length: pieces }, (_, piece) => pieceOf(seed, piece)));
+    const { digest, descriptor } = blobOf(data);
+    const frames = await Promise.all(descriptor.pieces.map((_, piece) => frameOf(pieceOf(seed, piece))));
+    const bytes = Buffer.concat(frames);
+    const table = { sha256: sha256Hex(bytes), sizeBytes: data.length, frames: frames.map((frame) => frame.length) };
+    await this.put(framesKey(digest, table), bytes);
+    await this.put(tableKey(digest), Buffer.from(tableText(table)));
+    await this.put(`blobs/${hexOf(digest)}/blob.json`, Buffer.from(descriptorText(descriptor)));
+    return { digest, data, table, bytes };
   }
 
   /** Puts an object into the store, in place of what is there. */
