@@ -1,10 +1,11 @@
-import { existsSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestHello, GuestLink, TaskReport, TaskSink, TaskSpec } from "#core/guest.ts";
 import type { OutputStream, TerminalSize } from "#core/sandbox.ts";
-import { connectMachine } from "#guest/protocol/machine.ts";
+import { connectMachine, type MachineControl, MachineFailure } from "#guest/protocol/machine.ts";
+import { hostsFile } from "#host/cradle/names.ts";
 import type { Computer } from "#host/vmm/computer.ts";
 import { MACHINE_PORTS } from "#host/vmm/vmm.ts";
 
@@ -14,13 +15,16 @@ const START_WAIT_MS = 45_000;
 const LIST_WAIT_MS = 3_000;
 const AGAIN_MS = 500;
 
-/** A file that is there while a computer has the time and the randomness of before a pause: whoever reaches its agent gives it new ones. */
+/**
+ * A file that is there while a computer has the time and the randomness of before a pause: whoever reaches its agent gives it new ones. That of a copy has the host name that it is
+ * to have.
+ */
 export function staleMark(dir: string): string {
   return join(dir, "stale");
 }
 
 /** A file that is there while the agent has answered and its system has not gone down since: what it runs is asked for with patience. */
-function answeredMark(dir: string): string {
+export function answeredMark(dir: string): string {
   return join(dir, "answered");
 }
 
@@ -38,6 +42,7 @@ export class ComputerAgent implements GuestLink {
   readonly #computer: AgentsComputer;
   readonly #dir: string;
   #inner: GuestLink | undefined;
+  #control: MachineControl | undefined;
 
   /** `name` tells this computer from every other. */
   constructor(name: string, computer: AgentsComputer, dir: string) {
@@ -105,6 +110,11 @@ export class ComputerAgent implements GuestLink {
     this.#inner?.close();
   }
 
+  /** Gives the system the time of now, and new randomness, if its agent is reached. */
+  async renew(): Promise<void> {
+    await this.#control?.renew();
+  }
+
   #answering(): GuestLink {
     if (this.#inner !== undefined) return this.#inner;
     throw new SandboxError("Unavailable", "the agent of the computer does not answer", { hint: "try again" });
@@ -145,13 +155,11 @@ export class ComputerAgent implements GuestLink {
     const control = await connectMachine(join(dir, MACHINE_PORTS.control), signal);
     using opened = new DisposableStack();
     opened.defer(() => control.close());
-    if (existsSync(staleMark(dir))) {
-      await control.renew();
-      rmSync(staleMark(dir), { force: true });
-    }
+    if (existsSync(staleMark(dir))) await freshen(control, staleMark(dir));
     const inner = await control.connectAgent(join(dir, MACHINE_PORTS.agent), signal);
     opened.move();
     this.#inner = inner;
+    this.#control = control;
     writeFileSync(answeredMark(dir), "");
     const gone = this.#computer.onAgentGone(() => {
       rmSync(answeredMark(dir), { force: true });
@@ -164,4 +172,17 @@ export class ComputerAgent implements GuestLink {
     });
     return inner;
   }
+}
+
+/** Makes a computer that goes on one of now, and one that is a copy one of its own. */
+async function freshen(control: MachineControl, mark: string): Promise<void> {
+  await control.renew();
+  const hostname = readFileSync(mark, "utf8");
+  try {
+    if (hostname !== "") await control.name(hostname, hostsFile(hostname));
+  } catch (error) {
+    // Its system is its own: one whose agent is older, or that has no such files, is called as it was.
+    if (!(error instanceof MachineFailure)) throw error;
+  }
+  rmSync(mark, { force: true });
 }

@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import type { Backend, Handle, Inventory, Place } from "#core/backend.ts";
 import type { Computers } from "#core/computers.ts";
@@ -11,7 +11,7 @@ import type { Usage } from "#core/usage.ts";
 import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
 import { makeCgroups } from "#host/cgroup/make.ts";
 import { uidBaseOf } from "#host/id-ranges.ts";
-import type { ComputerSpec } from "#host/vmm/computer.ts";
+import type { Computer } from "#host/vmm/computer.ts";
 import { FOOTPRINT, takeInventory } from "#host/vmm/inventory.ts";
 import { openComputers } from "#host/vmm/qemu/computers.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
@@ -23,11 +23,13 @@ import type { LayerMounts } from "#images/mounts.ts";
 import type { LayerSupply } from "#images/supply.ts";
 import { checkSpec, monitorLimits, processorsOf } from "./check.ts";
 import type { VmConfig } from "./config.ts";
-import { makeStorage, type Origin, type Storage, storageIn } from "./disk.ts";
+import { ComputerCopies, sweepInstants } from "./copies.ts";
+import { makeStorage, type Origin, roomError, type Storage, storageIn } from "./disk.ts";
 import { handleOf, processOf } from "./handle.ts";
-import { computersOver, LiveComputer, lost } from "./live.ts";
+import { computersOver, heldMark, LiveComputer, lost } from "./live.ts";
 import { ComputerPauses } from "./pauses.ts";
 import { checkHost } from "./probe.ts";
+import type { PlannedComputer } from "./saving.ts";
 
 /** What one node's full virtual machines are made of and where. */
 export interface VmOptions {
@@ -66,6 +68,7 @@ class VmBackend implements Backend {
   readonly foresight = 0;
   readonly computers: Computers;
   readonly pausing: ComputerPauses;
+  readonly copying: ComputerCopies;
   readonly #options: VmOptions;
   readonly #live = new Map<SandboxId, LiveComputer>();
   readonly #reaching = new Map<SandboxId, Promise<LiveComputer>>();
@@ -75,16 +78,15 @@ class VmBackend implements Backend {
     this.#options = options;
     this.#groundOnce = new Once(() => openGround(options));
     this.computers = computersOver((id) => this.#find(id));
-    this.pausing = new ComputerPauses({
+    const parts = {
       ground: () => this.#ground(),
-      computers: openComputers,
-      computer: async (spec) => {
-        const origin = await this.#origin(spec);
-        const { upperDir } = (await this.#ground()).volume.openUpper(spec.id);
-        return this.#computer(spec, storageIn(upperDir, spec, origin));
-      },
+      computer: (spec: SandboxSpec) => this.#planned(spec),
+      reach: (id: SandboxId, process: MachineProcess) => this.#reach(id, process),
+    };
+    this.copying = new ComputerCopies({ ...parts, plainDir: computersDir(options) });
+    this.pausing = new ComputerPauses({
+      ...parts,
       place: (spec, place) => this.#place(spec, place),
-      reach: (id, process) => this.#reach(id, process),
       kill: (id) => this.kill(id),
     });
   }
@@ -106,12 +108,13 @@ class VmBackend implements Backend {
     }
     try {
       const live = await this.#start(spec, place, signal);
+      await this.copying.release(spec.id);
       signal.throwIfAborted();
       return handleOf(spec.id, live.computer.process, await this.#options.accelerator());
     } catch (error) {
       await this.destroy(spec.id);
       signal.throwIfAborted();
-      throw error;
+      throw roomError(error);
     }
   }
 
@@ -143,6 +146,7 @@ class VmBackend implements Backend {
     if (!this.#hasTraces()) return;
     const { volume, runDirs } = await this.#ground();
     await this.kill(id);
+    await this.copying.release(id);
     await volume.removeUpper(id);
     // Last: while it is there, the sandbox can be found.
     runDirs.remove(id);
@@ -196,15 +200,12 @@ class VmBackend implements Backend {
   }
 
   async #start(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<LiveComputer> {
-    const { runDirs, volume } = await this.#ground();
-    const origin = await this.#origin(spec);
-    signal.throwIfAborted();
-    const planned = await this.#computer(spec, await makeStorage(volume, spec, origin));
+    const { runDirs } = await this.#ground();
     const where = await this.#place(spec, place);
-    const computer = await openComputers().start(planned, where, signal);
+    const { computer, go } = await this.#started(spec, { ...where, isCopied: place.copied === true }, signal);
     try {
-      const live = await LiveComputer.reach(computer, where.dir, planned.accelerator);
-      await computer.reset();
+      const live = await LiveComputer.reach(computer, where.dir, await this.#options.accelerator());
+      await go();
       runDirs.writeProcess(spec.id, computer.process);
       this.#live.set(spec.id, live);
       return live;
@@ -214,17 +215,46 @@ class VmBackend implements Backend {
     }
   }
 
+  /** A monitor, and what lets its computer begin, or go on. */
+  async #started(
+    spec: SandboxSpec,
+    place: MachinePlace & { readonly isCopied: boolean },
+    signal: AbortSignal,
+  ): Promise<{ readonly computer: Computer; readonly go: () => Promise<void> }> {
+    const planned = place.isCopied ? await this.#planned(spec) : await this.#made(spec);
+    signal.throwIfAborted();
+    const copy = place.isCopied ? await this.copying.start(spec, planned, place, signal) : undefined;
+    if (copy !== undefined) {
+      const { computer, isOff } = copy;
+      return { computer, go: () => (isOff ? Promise.resolve() : computer.goOn()) };
+    }
+    const computer = await planned.maker.start(planned.spec, place, signal);
+    return { computer, go: () => computer.reset() };
+  }
+
+  async #made(spec: SandboxSpec): Promise<PlannedComputer> {
+    const origin = await this.#origin(spec);
+    return await this.#computer(spec, await makeStorage((await this.#ground()).volume, spec, origin));
+  }
+
+  /** Over the disk that it has. */
+  async #planned(spec: SandboxSpec): Promise<PlannedComputer> {
+    const origin = await this.#origin(spec);
+    const { upperDir } = (await this.#ground()).volume.openUpper(spec.id);
+    return await this.#computer(spec, storageIn(upperDir, spec, origin));
+  }
+
   async #origin(spec: SandboxSpec): Promise<Origin> {
     const shape = checkSpec(spec, (await this.#ground()).cgroups);
     const [imageDir = ""] = await this.#options.mounts.acquire(spec.layers);
     return { shape, imageDir };
   }
 
-  async #computer(spec: SandboxSpec, storage: Storage): Promise<ComputerSpec> {
+  async #computer(spec: SandboxSpec, storage: Storage): Promise<PlannedComputer> {
     const shape = checkSpec(spec, (await this.#ground()).cgroups);
     const accelerator = await this.#options.accelerator();
     const limits = { processors: processorsOf(spec), memoryMiB: spec.resources.memoryMiB };
-    return { accelerator, ...shape, ...limits, ...storage, saved: undefined };
+    return { maker: openComputers(), spec: { accelerator, ...shape, ...limits, ...storage, saved: undefined } };
   }
 
   /** Where the monitor of a sandbox runs; makes its cgroups. */
@@ -253,10 +283,15 @@ class VmBackend implements Backend {
   }
 
   async #adopt(id: SandboxId, process: MachineProcess): Promise<LiveComputer> {
-    const { runDirs } = await this.#ground();
+    const { runDirs, volume } = await this.#ground();
     const dir = runDirs.dir(id);
     const computer = await openComputers().adopt({ dir }, process);
     if (computer === undefined) throw lost(id);
+    // Held by a process that is gone, or on its way out of a pause.
+    if (existsSync(heldMark(dir)) && !isSaved(volume.openUpper(id).upperDir)) {
+      await computer.goOn();
+      rmSync(heldMark(dir), { force: true });
+    }
     const live = await LiveComputer.reach(computer, dir, await this.#options.accelerator());
     this.#live.set(id, live);
     return live;
@@ -269,6 +304,7 @@ async function openGround({ edge, dataDir, runDir, config, log }: VmOptions): Pr
   const places = { dataDir: computersDir({ dataDir }), runDir: join(runDir, "computer-disks") };
   const volume = opened.use(await openVolume({ ...places, sizeMiB: config.vmVolumeSize }));
   if (volume.reason !== undefined) log(`disks of full VMs lie in a plain directory: ${volume.reason}`);
+  await sweepInstants(volume, computersDir({ dataDir }));
   const cgroups = opened.use(await openCgroups(`${edge}-full`));
   const kept = opened.move();
   return { runDirs, cgroups, volume, [Symbol.asyncDispose]: () => kept.disposeAsync() };

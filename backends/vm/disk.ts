@@ -1,8 +1,9 @@
 import { copyFileSync, existsSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { SandboxError } from "#core/errors.ts";
+import { hasCode, SandboxError } from "#core/errors.ts";
 import type { ComputerShape, SandboxSpec } from "#core/sandbox.ts";
 import { type ComputerSpec, FIRMWARE } from "#host/vmm/computer.ts";
+import { copyFileSparse } from "#host/vmm/memory.ts";
 import { makeQcow2 } from "#host/vmm/qemu/qcow2.ts";
 import type { Volume } from "#host/volume/volume.ts";
 import { VM_IMAGE_FILES } from "#images/vm-image/import.ts";
@@ -40,9 +41,28 @@ export async function makeStorage(volume: Volume, spec: SandboxSpec, origin: Ori
 /** What was made in that directory. */
 export function storageIn(upperDir: string, spec: SandboxSpec, { imageDir, shape }: Origin): Storage {
   const image = readImage(imageDir);
-  const disk = sizeOf(spec, image) === 0 ? undefined : { file: join(upperDir, "disk.qcow2"), base: image.disk };
-  const variables = shape.firmware === "uefi" ? join(upperDir, "variables") : undefined;
+  const disk = sizeOf(spec, image) === 0 ? undefined : { file: join(upperDir, WRITTEN.disk), base: image.disk };
+  const variables = shape.firmware === "uefi" ? join(upperDir, WRITTEN.variables) : undefined;
   return { cdrom: image.cdrom, variables, kernel: image.kernel, disk };
+}
+
+/** What a computer writes to, by the names that it has in its directory. */
+const WRITTEN = { disk: "disk.qcow2", variables: "variables" } as const;
+
+/** Makes a directory have what a computer wrote in another: shares its data where the file system can. What it throws for may leave some of it. */
+export async function copyWritten(from: string, to: string): Promise<void> {
+  for (const name of Object.values(WRITTEN)) {
+    if (existsSync(join(from, name))) await copyFileSparse(join(from, name), join(to, name));
+  }
+}
+
+/** What a caller is told of this error: that there is no room, if it was that. */
+export function roomError(error: unknown): unknown {
+  if (!hasCode(error, "ENOSPC", "EDQUOT")) return error;
+  return new SandboxError("StorageFull", "the volume of full VMs on this node is full", {
+    cause: error,
+    hint: "destroy sandboxes, or enlarge the volume",
+  });
 }
 
 interface Image {

@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import type { Socket } from "node:net";
 import { join } from "node:path";
 import type {
@@ -36,6 +36,19 @@ export function keepName(dir: string, process: MachineProcess): void {
   writeFileSync(join(dir, NAME_FILE), nameOf(dir, process));
 }
 
+/** A file that is there while a computer is held that was on before: whoever reaches one that nobody holds any more lets it go on. */
+export function heldMark(dir: string): string {
+  return join(dir, "held");
+}
+
+/** A computer that stands still: its memory, its devices and its disks are of one moment. */
+export interface HeldComputer {
+  /** It was off before, and stays so. */
+  readonly isOff: boolean;
+  /** Lets it go on, unless it has ended. Safe twice. */
+  letGo(): Promise<void>;
+}
+
 /** A computer that this process talks to. */
 export class LiveComputer {
   readonly computer: Computer;
@@ -44,6 +57,9 @@ export class LiveComputer {
   readonly #accelerator: Accelerator;
   /** Input of two calls does not mix. */
   #typing: Promise<unknown> = Promise.resolve();
+  /** The last who wants it as it is: who comes later waits. */
+  #turn: Promise<void> = Promise.resolve();
+  #isHeld = false;
   #link: GuestLink | undefined;
   #open = true;
 
@@ -83,7 +99,42 @@ export class LiveComputer {
 
   async status(): Promise<ComputerStatus> {
     const [isOn, screen] = await Promise.all([this.computer.isOn(), this.#screen()]);
-    return { power: isOn ? "on" : "off", accelerator: this.#accelerator, screen };
+    return { power: isOn || this.#isHeld ? "on" : "off", accelerator: this.#accelerator, screen };
+  }
+
+  /** Holds it still, after those who hold it already; power and input wait until it is let go. Rejects with `SandboxLost` when it is gone. */
+  async hold(signal: AbortSignal): Promise<HeldComputer> {
+    const leave = await this.#take();
+    const mark = heldMark(this.#dir);
+    let isOff = true;
+    let isOver = false;
+    const letGo = async () => {
+      if (isOver) return;
+      isOver = true;
+      try {
+        if (!isOff && this.#open) await this.computer.goOn();
+        rmSync(mark, { force: true });
+      } finally {
+        this.#isHeld = false;
+        leave();
+      }
+    };
+    try {
+      signal.throwIfAborted();
+      isOff = !(await this.computer.isOn());
+      this.#isHeld = !isOff;
+      if (!isOff) writeFileSync(mark, "");
+      await this.computer.switchOff();
+      return { isOff, letGo };
+    } catch (error) {
+      await letGo();
+      throw error;
+    }
+  }
+
+  /** Gives a system whose agent is reached the time of now: it has stood still. */
+  async renew(): Promise<void> {
+    if (this.#link instanceof ComputerAgent) await this.#link.renew();
   }
 
   async power(action: PowerAction): Promise<void> {
@@ -94,7 +145,7 @@ export class LiveComputer {
       on: () => computer.switchOn(),
       reset: () => computer.reset(),
     };
-    await actions[action]();
+    await this.#whileFree(actions[action]);
   }
 
   screenshot(): Promise<Uint8Array> {
@@ -106,7 +157,9 @@ export class LiveComputer {
   }
 
   input(actions: readonly InputAction[], signal: AbortSignal): Promise<void> {
-    const typed = this.#typing.then(() => sendInput(this.computer, actions, () => this.#screen(), signal));
+    // One that stands still hears nothing.
+    const input: Computer["input"] = (events) => this.#whileFree(() => this.computer.input(events));
+    const typed = this.#typing.then(() => sendInput({ input }, actions, () => this.#screen(), signal));
     this.#typing = typed.catch(() => undefined);
     return typed;
   }
@@ -132,6 +185,24 @@ export class LiveComputer {
   leave(): void {
     this.#shut();
     this.computer.leave();
+  }
+
+  /** Resolves when nobody else holds it, with what lets the next one. */
+  async #take(): Promise<() => void> {
+    const before = this.#turn;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#turn = promise;
+    await before;
+    return resolve;
+  }
+
+  async #whileFree(action: () => Promise<void>): Promise<void> {
+    const leave = await this.#take();
+    try {
+      await action();
+    } finally {
+      leave();
+    }
   }
 
   #shut(): void {

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/reboot.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent.h"
@@ -120,18 +121,22 @@ _Noreturn void machine_main(void) {
 	serve();
 }
 
-/* Its only child is the agent. */
+/* Others of its children do one thing each, and end. */
 static void on_child(int signal) {
 	(void)signal;
-	_exit(1);
+	for (pid_t pid; (pid = waitpid(-1, NULL, WNOHANG)) > 0;) {
+		if (pid == machine.sandbox) _exit(1);
+	}
 }
 
 _Noreturn void guest_main(const char *program) {
 	machine.guest = true;
 	machine.agent = machine.cradle = -1;
 	signal(SIGPIPE, SIG_IGN);
+	machine.sandbox = guest_start_agent(program);
 	signal(SIGCHLD, on_child);
-	guest_start_agent(program);
+	/* It may have ended before it was known who it is. */
+	on_child(SIGCHLD);
 	machine.epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (machine.epoll < 0) machine_end("epoll", errno);
 	serve();

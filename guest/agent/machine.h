@@ -36,7 +36,7 @@ struct machine {
 	int control; /* port of the node's lines */
 	int port;    /* port of the agent's frames */
 	int cradle;  /* socket of the launcher */
-	int sandbox; /* process that is the agent, 0: none yet */
+	int sandbox; /* process that is the agent, which a guest shares its namespaces with; 0: none yet */
 	int agent;   /* connection to the agent, -1: none */
 	bool synchronised; /* the nonce of this connection has come */
 	uint8_t nonce[NONCE_BYTES];
@@ -55,8 +55,8 @@ _Noreturn void machine_main(void);
  * Ends when the agent does.
  */
 _Noreturn void guest_main(const char *program);
-/* Listens where the bridge connects, and starts the agent on that. */
-void guest_start_agent(const char *program);
+/* Listens where the bridge connects, and starts the agent on that: its process. */
+int guest_start_agent(const char *program);
 /* Says why on the console and switches the machine off; as a guest, ends. */
 _Noreturn void machine_end(const char *why, int error);
 /* 0, or -1 with errno. */
@@ -101,10 +101,10 @@ int identity_seed(const char *hex);
 int identity_name(int agent, const char *hostname, const char *hosts);
 
 /*
- * machine_person.c: gives the sandbox whose agent is that process a machine-id of its own and, where it was another one before, a boot id of the kernel's.
+ * machine_person.c: gives the sandbox of this machine a machine-id of its own and, where it was another one before, a boot id of the kernel's.
  * 0 or an errno.
  */
-int identity_person(int agent, bool was_another);
+int identity_person(const struct machine *machine, bool was_another);
 
 /* Exactly `size` bytes of hexadecimal digits. */
 bool hex_read(const char *text, uint8_t *bytes, size_t size);

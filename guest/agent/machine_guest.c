@@ -51,7 +51,7 @@ static _Noreturn void run(const char *program, int listener, int shell) {
 	_exit(126);
 }
 
-void guest_start_agent(const char *program) {
+int guest_start_agent(const char *program) {
 	int listener = listen_at(AGENT_SOCKET), shell = open_shell();
 	if (shell < 0) machine_end("no shell", ENOENT);
 	pid_t pid = fork();
@@ -59,4 +59,5 @@ void guest_start_agent(const char *program) {
 	if (pid == 0) run(program, listener, shell);
 	close(listener);
 	close(shell);
+	return pid;
 }

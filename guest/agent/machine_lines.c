@@ -55,7 +55,7 @@ static int mount_upper(struct machine *machine, char *words, struct reply *reply
 
 static int launch(struct machine *machine, char *words, struct reply *reply) {
 	int error = launch_request(machine, words, reply->text, sizeof reply->text);
-	return error == 0 ? identity_person(machine->sandbox, false) : error;
+	return error == 0 ? identity_person(machine, false) : error;
 }
 
 /* HOSTNAME HOSTS */
@@ -65,7 +65,7 @@ static int name_sandbox(struct machine *machine, char *words, struct reply *repl
 	if (hosts == NULL || machine->sandbox == 0) return EINVAL;
 	*hosts = 0;
 	int error = identity_name(machine->sandbox, words, hosts + 1);
-	if (error == 0) error = identity_person(machine->sandbox, true);
+	if (error == 0) error = identity_person(machine, true);
 	return error == 0 ? bridge_renew() : error;
 }
 
@@ -127,7 +127,7 @@ static const struct {
 } VERBS[] = {
 	{"hello", say_version, true},	{"clock", set_clock, true},   {"seed", add_seed, true},	{"layer", mount_layer, false},
 	{"upper", mount_upper, false},	{"launch", launch, false},    {"agent", open_agent, true}, {"usage", count_usage, false},
-	{"freeze", hold_still, false}, {"thaw", let_go_on, false},   {"name", name_sandbox, false},
+	{"freeze", hold_still, false}, {"thaw", let_go_on, false},   {"name", name_sandbox, true},
 };
 
 /*

@@ -75,8 +75,8 @@ static int open_namespace(int process, const char *name) {
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* In a process of its own: there is no way back out of another user's namespaces. */
-static int become(int agent, int boot_id) {
+/* In a process of its own: there is no way back out of another user's namespaces. `apart`: the sandbox has such. */
+static int become(int agent, int boot_id, bool apart) {
 	char path[64];
 	snprintf(path, sizeof path, "/proc/%d/root", agent);
 	int mounts = open_namespace(agent, "mnt"), users = open_namespace(agent, "user");
@@ -86,18 +86,18 @@ static int become(int agent, int boot_id) {
 	if (place < 0 || setns(mounts, CLONE_NEWNS) != 0) return errno;
 	unsigned both = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
 	if (boot_id >= 0 && syscall(SYS_move_mount, boot_id, "", place, "", both) != 0) return errno;
-	if (setns(users, CLONE_NEWUSER) != 0 || setgid(0) != 0 || setuid(0) != 0) return errno;
+	if (apart && (setns(users, CLONE_NEWUSER) != 0 || setgid(0) != 0 || setuid(0) != 0)) return errno;
 	umask(0);
 	return write_machine_id(root);
 }
 
-int identity_person(int agent, bool was_another) {
+int identity_person(const struct machine *machine, bool was_another) {
 	int ends[2], error = EIO, boot_id = was_another ? boot_id_tree() : -1;
 	if (was_another && boot_id < 0) return errno == 0 ? EIO : errno;
 	if (pipe2(ends, O_CLOEXEC) != 0) return errno;
 	pid_t pid = fork();
 	if (pid == 0) {
-		error = become(agent, boot_id);
+		error = become(machine->sandbox, boot_id, !machine->guest);
 		_exit(write(ends[1], &error, sizeof error) == sizeof error ? 0 : 1);
 	}
 	if (pid < 0) error = errno;

@@ -22,20 +22,22 @@ const KERNEL_WORDS = "root=/dev/vda rw console=tty0 console=ttyS0 quiet random.t
 /** Of a whole system more is translated than of a sandbox alone. */
 const TRANSLATED_MIB = 128;
 const SCREEN = "VGA,edid=on,xres=1024,yres=768";
+/** A system hears of a full disk of the host as of any broken one: QEMU would hold it until there is room, which nobody makes. */
+const FAULTS = "werror=report,rerror=report";
 
 /** A kernel that is given to QEMU comes first of all: it takes place 0. */
 const PROFILES = {
   virtio: {
     machine: "q35",
     usb: "qemu-xhci,id=usb",
-    disk: "virtio-blk-pci,drive=disk,bootindex=1",
+    disk: `virtio-blk-pci,drive=disk,bootindex=1,${FAULTS}`,
     cdrom: "ide-cd,bus=ide.0,drive=cdrom,bootindex=2",
     more: ["-device", "virtio-rng-pci"],
   },
   emulated: {
     machine: "pc",
     usb: "piix3-usb-uhci,id=usb",
-    disk: "ide-hd,bus=ide.0,drive=disk,bootindex=1",
+    disk: `ide-hd,bus=ide.0,drive=disk,bootindex=1,${FAULTS}`,
     cdrom: "ide-cd,bus=ide.1,drive=cdrom,bootindex=2",
     more: [],
   },
