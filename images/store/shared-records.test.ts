@@ -30,6 +30,14 @@ const record: ArtifactRecord = {
   ...{ provenance: "a test", labels: { x: "y" }, parents: [], isPublished: true },
 };
 
+const shape = { firmware: "uefi", devices: "virtio", agent: true } as const;
+const disk = {
+  kind: "vm-image",
+  layers: plain.layers,
+  config: { env: {}, user: undefined, workdir: undefined, computer: shape },
+} as const;
+const diskRecord: ArtifactRecord = { ...record, ...disk, digest: artifactDigest(disk) };
+
 describe("what nodes share of an artifact", () => {
   test("is all of it, notes of the image too, by tag and by digest", async () => {
     using root = temporaryDirectory();
@@ -39,6 +47,24 @@ describe("what nodes share of an artifact", () => {
     const byDigest = await findRecord(objects, "p", { name: "app", digest: record.digest }, signal);
     assert.deepEqual(byDigest, { ...record, tag: "", taggedAtMs: 0 });
     assert.equal(await findRecord(objects, "q", { name: "app", tag: "v1" }, signal), undefined);
+  });
+
+  test("is of a disk what starts it, too; another computer is refused", async () => {
+    using root = temporaryDirectory();
+    await using objects = directoryStore(root.path);
+    await putRecord(objects, diskRecord, signal);
+    assert.deepEqual(await findRecord(objects, "p", { name: "app", tag: "v1" }, signal), diskRecord);
+    const file = join(root.path, artifactKey("p", diskRecord.digest));
+    const text = readFileSync(file, "utf8");
+    for (const damaged of [
+      text.replace('"uefi"', '"bios"'),
+      text.replace('"uefi"', '"x"'),
+      text.replace("true", "1"),
+    ]) {
+      assert.notEqual(damaged, text);
+      writeFileSync(file, damaged);
+      await assert.rejects(findRecord(objects, "p", { name: "app", tag: "v1" }, signal), { kind: "Internal" }, damaged);
+    }
   });
 
   test("is refused when the store has something else there", async () => {

@@ -1,4 +1,11 @@
-import { ARTIFACT_KINDS, type ImageConfig, type ImageNotes } from "#core/sandbox.ts";
+import {
+  ARTIFACT_KINDS,
+  type ComputerShape,
+  DEVICE_PROFILES,
+  FIRMWARES,
+  type ImageConfig,
+  type ImageNotes,
+} from "#core/sandbox.ts";
 import { type ArtifactRecord, artifactDigest } from "../catalogue.ts";
 import { isLayerDigest, jsonObject } from "../digest.ts";
 import type { FoundBy } from "../reference.ts";
@@ -90,11 +97,12 @@ function parseArtifact(text: string, key: string, digest: string) {
   if (!isSound || kind === undefined || !isDigests(layers) || !isDigests(parents) || !isConfig(config)) {
     throw damagedObject(key, "it does not describe an artifact");
   }
-  const { env, user, workdir, image } = config;
+  const { env, user, workdir, image, computer } = config;
+  const notes = { ...(image && { image: notesOf(image) }), ...(computer && { computer: shapeOf(computer) }) };
   const artifact = {
     kind,
     layers,
-    config: { env, user, workdir, ...(image && { image: notesOf(image) }) },
+    config: { env, user, workdir, ...notes },
     sizeBytes,
     createdAtMs,
     provenance,
@@ -126,7 +134,20 @@ function isConfig(value: unknown): value is ImageConfig {
   if (typeof value !== "object" || value === null) return false;
   const isOptional = (name: "user" | "workdir") => !(name in value) || typeof Reflect.get(value, name) === "string";
   const isSound = "env" in value && isTexts(value.env) && isOptional("user") && isOptional("workdir");
-  return isSound && (!("image" in value) || isNotes(value.image));
+  return (
+    isSound && (!("image" in value) || isNotes(value.image)) && (!("computer" in value) || isShape(value.computer))
+  );
+}
+
+function isShape(value: unknown): value is ComputerShape {
+  if (typeof value !== "object" || value === null || !("firmware" in value) || !("devices" in value)) return false;
+  const isOne = (words: readonly unknown[], word: unknown) => words.includes(word);
+  const isAgent = !("agent" in value) || typeof value.agent === "boolean";
+  return isOne(FIRMWARES, value.firmware) && isOne(DEVICE_PROFILES, value.devices) && isAgent;
+}
+
+function shapeOf({ firmware, devices, agent }: ComputerShape): ComputerShape {
+  return { firmware, devices, ...(agent === undefined ? {} : { agent }) };
 }
 
 function isNotes(value: unknown): value is ImageNotes {
