@@ -115,6 +115,11 @@ export class ComputerAgent implements GuestLink {
     await this.#control?.renew();
   }
 
+  /** Resolves when the disk has what the system has written so far, if its agent is reached. */
+  async sync(): Promise<void> {
+    await this.#control?.sync();
+  }
+
   #answering(): GuestLink {
     if (this.#inner !== undefined) return this.#inner;
     throw new SandboxError("Unavailable", "the agent of the computer does not answer", { hint: "try again" });

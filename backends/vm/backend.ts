@@ -20,13 +20,15 @@ import { isSaved } from "#host/vmm/saved.ts";
 import type { Accelerator, MachinePlace, MachineProcess } from "#host/vmm/vmm.ts";
 import { openVolume, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
+import type { LayerStore } from "#images/store.ts";
 import type { LayerSupply } from "#images/supply.ts";
 import { checkSpec, monitorLimits, processorsOf } from "./check.ts";
 import type { VmConfig } from "./config.ts";
 import { ComputerCopies, sweepInstants } from "./copies.ts";
-import { makeStorage, type Origin, roomError, type Storage, storageIn } from "./disk.ts";
+import { diskBytes, makeStorage, type Origin, roomError, type Storage, storageIn } from "./disk.ts";
 import { handleOf, processOf } from "./handle.ts";
 import { computersOver, heldMark, LiveComputer, lost } from "./live.ts";
+import { ComputerPacking } from "./packing.ts";
 import { ComputerPauses } from "./pauses.ts";
 import { checkHost } from "./probe.ts";
 import type { PlannedComputer } from "./saving.ts";
@@ -38,6 +40,8 @@ export interface VmOptions {
   readonly runDir: string;
   readonly supply: Pick<LayerSupply, "metadata">;
   readonly mounts: Pick<LayerMounts, "acquire">;
+  /** Takes the images of disks that are packed. */
+  readonly store: LayerStore;
   /** As containers have it: a monitor takes the first id of its sandbox's range. */
   readonly firstUid: number;
   /** What runs processors on this node. */
@@ -69,6 +73,7 @@ class VmBackend implements Backend {
   readonly computers: Computers;
   readonly pausing: ComputerPauses;
   readonly copying: ComputerCopies;
+  readonly packing: ComputerPacking;
   readonly #options: VmOptions;
   readonly #live = new Map<SandboxId, LiveComputer>();
   readonly #reaching = new Map<SandboxId, Promise<LiveComputer>>();
@@ -83,7 +88,10 @@ class VmBackend implements Backend {
       computer: (spec: SandboxSpec) => this.#planned(spec),
       reach: (id: SandboxId, process: MachineProcess) => this.#reach(id, process),
     };
-    this.copying = new ComputerCopies({ ...parts, plainDir: computersDir(options) });
+    const plainDir = computersDir(options);
+    this.copying = new ComputerCopies({ ...parts, plainDir });
+    const diskBytesOf = async (spec: SandboxSpec) => diskBytes(spec, (await this.#origin(spec)).imageDir);
+    this.packing = new ComputerPacking({ ...parts, plainDir, store: options.store, diskBytes: diskBytesOf });
     this.pausing = new ComputerPauses({
       ...parts,
       place: (spec, place) => this.#place(spec, place),

@@ -31,7 +31,7 @@ interface Instant {
 }
 
 /** Of the directories that hold what a computer was at one moment. */
-const INSTANT_PREFIX = "instant-";
+export const INSTANT_PREFIX = "instant-";
 
 //   hold still ─► copy of the disk ─► devices, memory, screen ─► let go ─► a disk for each copy ─► each starts a monitor from there
 //
@@ -143,7 +143,7 @@ export async function sweepInstants(volume: Volume, plainDir: string): Promise<v
 }
 
 /** On the volume of disks, so that data can be shared. */
-function instantsDir(volume: Volume, plainDir: string): string {
+export function instantsDir(volume: Volume, plainDir: string): string {
   const dir = join(volume.sharedDir ?? plainDir, "instants");
   mkdirSync(dir, { recursive: true, mode: 0o700 });
   return dir;

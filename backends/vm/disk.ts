@@ -1,4 +1,4 @@
-import { copyFileSync, existsSync, statSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { ComputerShape, SandboxSpec } from "#core/sandbox.ts";
@@ -29,7 +29,7 @@ export async function makeStorage(volume: Volume, spec: SandboxSpec, origin: Ori
   const { upperDir } = volume.createUpper(spec.id, undefined);
   try {
     const storage = storageIn(upperDir, spec, origin);
-    if (storage.variables !== undefined) copyFileSync(FIRMWARE.variables, storage.variables);
+    if (storage.variables !== undefined) await copyFileSparse(image.variables ?? FIRMWARE.variables, storage.variables);
     if (storage.disk !== undefined) makeQcow2(storage.disk.file, diskBytes);
     return storage;
   } catch (error) {
@@ -41,17 +41,17 @@ export async function makeStorage(volume: Volume, spec: SandboxSpec, origin: Ori
 /** What was made in that directory. */
 export function storageIn(upperDir: string, spec: SandboxSpec, { imageDir, shape }: Origin): Storage {
   const image = readImage(imageDir);
-  const disk = sizeOf(spec, image) === 0 ? undefined : { file: join(upperDir, WRITTEN.disk), base: image.disk };
-  const variables = shape.firmware === "uefi" ? join(upperDir, WRITTEN.variables) : undefined;
+  const disk = sizeOf(spec, image) === 0 ? undefined : { file: join(upperDir, WRITTEN_FILES.disk), base: image.disk };
+  const variables = shape.firmware === "uefi" ? join(upperDir, WRITTEN_FILES.variables) : undefined;
   return { cdrom: image.cdrom, variables, kernel: image.kernel, disk };
 }
 
 /** What a computer writes to, by the names that it has in its directory. */
-const WRITTEN = { disk: "disk.qcow2", variables: "variables" } as const;
+export const WRITTEN_FILES = { disk: "disk.qcow2", variables: "variables" } as const;
 
 /** Makes a directory have what a computer wrote in another: shares its data where the file system can. What it throws for may leave some of it. */
 export async function copyWritten(from: string, to: string): Promise<void> {
-  for (const name of Object.values(WRITTEN)) {
+  for (const name of Object.values(WRITTEN_FILES)) {
     if (existsSync(join(from, name))) await copyFileSparse(join(from, name), join(to, name));
   }
 }
@@ -69,6 +69,8 @@ interface Image {
   readonly disk: string | undefined;
   readonly cdrom: string | undefined;
   readonly kernel: ComputerSpec["kernel"];
+  /** What the firmware of the sandbox that it was made of has kept, such as what to start. */
+  readonly variables: string | undefined;
 }
 
 function readImage(dir: string): Image {
@@ -78,12 +80,17 @@ function readImage(dir: string): Image {
     disk: fileOf(VM_IMAGE_FILES.disk),
     cdrom: fileOf(VM_IMAGE_FILES.cdrom),
     kernel: kernel === undefined || initramfs === undefined ? undefined : { image: kernel, initramfs },
+    variables: fileOf(VM_IMAGE_FILES.variables),
   };
   if (image.disk !== undefined || image.cdrom !== undefined) return image;
   throw new SandboxError("InvalidArgument", "the layer is no image of a disk", { hint: "import it again with --vm" });
 }
 
-/** 0: an image of a CD without a disk beside it. */
+/** Bytes of the disk that a sandbox has over an image that is mounted at a directory; 0: a CD without a disk beside it. */
+export function diskBytes(spec: SandboxSpec, imageDir: string): number {
+  return sizeOf(spec, readImage(imageDir));
+}
+
 function sizeOf({ resources: { diskMiB } }: SandboxSpec, { disk }: Image): number {
   const imageBytes = disk === undefined ? 0 : statSync(disk).size;
   if (diskMiB === undefined) return imageBytes;

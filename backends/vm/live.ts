@@ -97,6 +97,11 @@ export class LiveComputer {
     return this.#link;
   }
 
+  /** Lets a system whose agent is reached write out what it holds back. */
+  async sync(): Promise<void> {
+    if (this.#link instanceof ComputerAgent) await this.#link.sync();
+  }
+
   async status(): Promise<ComputerStatus> {
     const [isOn, screen] = await Promise.all([this.computer.isOn(), this.#screen()]);
     return { power: isOn || this.#isHeld ? "on" : "off", accelerator: this.#accelerator, screen };

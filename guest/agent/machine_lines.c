@@ -113,6 +113,15 @@ static int hold_still(struct machine *machine, char *words, struct reply *reply)
 	return ETIMEDOUT;
 }
 
+/* What the system holds back of its disks goes to them. */
+static int write_out(struct machine *machine, char *words, struct reply *reply) {
+	(void)machine;
+	(void)words;
+	(void)reply;
+	sync();
+	return 0;
+}
+
 static int let_go_on(struct machine *machine, char *words, struct reply *reply) {
 	(void)machine;
 	(void)words;
@@ -128,6 +137,7 @@ static const struct {
 	{"hello", say_version, true},	{"clock", set_clock, true},   {"seed", add_seed, true},	{"layer", mount_layer, false},
 	{"upper", mount_upper, false},	{"launch", launch, false},    {"agent", open_agent, true}, {"usage", count_usage, false},
 	{"freeze", hold_still, false}, {"thaw", let_go_on, false},   {"name", name_sandbox, true},
+	{"sync", write_out, true},
 };
 
 /*

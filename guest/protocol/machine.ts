@@ -100,6 +100,11 @@ export class MachineControl {
     await this.#ask("name", hostname, Buffer.from(hosts).toString("hex"));
   }
 
+  /** Resolves when the disks have what the system has written so far. */
+  async sync(): Promise<void> {
+    await this.#ask("sync");
+  }
+
   /** Resolves when all processes of the sandbox hold still. `MachineFailure` when one does not, and then none is held. */
   async freeze(): Promise<void> {
     await this.#ask("freeze");

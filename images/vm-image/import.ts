@@ -1,5 +1,5 @@
 import { closeSync, fstatSync, openSync, readSync } from "node:fs";
-import { open } from "node:fs/promises";
+import { type FileHandle, open } from "node:fs/promises";
 import { join } from "node:path";
 import type { LayerDigest } from "#core/sandbox.ts";
 import { badInput, type TreeEntry } from "#core/tar/entry.ts";
@@ -12,8 +12,20 @@ import { DiskRoom } from "../room.ts";
 import type { LayerStore } from "../store.ts";
 import { type ImageBytes, type ImageFacts, inspectImage } from "./header.ts";
 
-/** The files of the layer that a `vm-image` has: a disk or a CD; beside a disk that was built here, what starts it. */
-export const VM_IMAGE_FILES = { disk: "disk", cdrom: "cdrom", kernel: "kernel", initramfs: "initramfs" } as const;
+/** The files of the layer that a `vm-image` has: a disk or a CD; beside a disk that was built here, what starts it; beside one of a sandbox, what its firmware kept. */
+export const VM_IMAGE_FILES = {
+  disk: "disk",
+  cdrom: "cdrom",
+  kernel: "kernel",
+  initramfs: "initramfs",
+  variables: "variables",
+} as const;
+
+/** A file on its way in that lies nowhere as it is: in order, without its holes. Bytes are good until the next are asked for. */
+export interface FileParts {
+  readonly sizeBytes: number;
+  readonly parts: AsyncIterable<{ readonly offset: number; readonly bytes: Buffer }>;
+}
 
 /** An image on its way in. */
 export interface VmImageOptions {
@@ -96,43 +108,66 @@ function imageBytes(fd: number): ImageBytes {
   };
 }
 
-/** Makes a layer of these files, by their names in it. */
+/** Makes a layer of these files, paths or parts, by their names in it. */
 export async function storeFiles(
   store: LayerStore,
-  files: Readonly<Record<string, string>>,
+  files: Readonly<Record<string, string | FileParts>>,
   signal: AbortSignal,
 ): Promise<Omit<ImportedVmImage, "format">> {
   const parts = { store, limits: DEFAULT_LIMITS, whiteouts: "none", devices: "refuse" } as const;
   const { digest, sizeBytes } = await buildLayer(parts, async (feed) => {
     feed.builder.entry(entryOf(".", "directory", 0));
-    for (const [name, path] of Object.entries(files)) await addFile(feed, name, path, signal);
+    for (const [name, file] of Object.entries(files)) {
+      if (typeof file === "string") await addPath(feed, name, file, signal);
+      else await addFile(feed, name, file, signal);
+    }
   });
   return { layers: [digest], sizeBytes };
 }
 
-/** Bytes alone, as root's: times and the like are no part of a disk. */
-async function addFile({ builder, drain }: Feed, name: string, path: string, signal: AbortSignal): Promise<void> {
-  const fd = openSync(path, "r");
-  try {
-    const { size } = fstatSync(fd);
-    builder.entry(entryOf(name, "file", size));
-    const buffer = Buffer.allocUnsafe(READ_BYTES);
-    let at = 0;
-    for (const extent of dataExtents(fd, size)) {
-      builder.hole(extent.offset - at);
-      for (at = extent.offset; at < extent.offset + extent.size; ) {
-        signal.throwIfAborted();
-        const got = readSync(fd, buffer, 0, Math.min(READ_BYTES, extent.offset + extent.size - at), at);
-        if (got === 0) throw new Error("a file that became shorter while it was read");
-        builder.data(buffer.subarray(0, got));
-        at += got;
-        await drain();
-      }
+async function addPath(feed: Feed, name: string, path: string, signal: AbortSignal): Promise<void> {
+  await using file = await open(path, "r");
+  const { size } = await file.stat();
+  await addFile(feed, name, { sizeBytes: size, parts: partsOf(file, size) }, signal);
+}
+
+async function* partsOf(
+  file: FileHandle,
+  size: number,
+): AsyncGenerator<{ offset: number; bytes: Buffer }, void, undefined> {
+  const buffer = Buffer.allocUnsafe(READ_BYTES);
+  for (const extent of dataExtents(file.fd, size)) {
+    for (let offset = extent.offset; offset < extent.offset + extent.size; ) {
+      const { bytesRead } = await file.read(
+        buffer,
+        0,
+        Math.min(READ_BYTES, extent.offset + extent.size - offset),
+        offset,
+      );
+      if (bytesRead === 0) throw new Error("a file that became shorter while it was read");
+      yield { offset, bytes: buffer.subarray(0, bytesRead) };
+      offset += bytesRead;
     }
-    builder.hole(size - at);
-  } finally {
-    closeSync(fd);
   }
+}
+
+/** Bytes alone, as root's: times and the like are no part of a disk. */
+async function addFile(
+  { builder, drain }: Feed,
+  name: string,
+  { sizeBytes, parts }: FileParts,
+  signal: AbortSignal,
+): Promise<void> {
+  builder.entry(entryOf(name, "file", sizeBytes));
+  let at = 0;
+  for await (const { offset, bytes } of parts) {
+    signal.throwIfAborted();
+    builder.hole(offset - at);
+    builder.data(bytes);
+    at = offset + bytes.length;
+    await drain();
+  }
+  builder.hole(sizeBytes - at);
 }
 
 function entryOf(path: string, type: "directory" | "file", size: number): TreeEntry {

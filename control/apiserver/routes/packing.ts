@@ -29,7 +29,8 @@ export function packingHandlers(services: Services): Pick<Handlers, Names> {
         const { layers, config, sizeBytes, layer, entries, dataBytes, frozenMs, skipped } = packed;
         const provenance = `packed from ${id}`;
         const made = { layers, config: configOf(config, body.config), sizeBytes, provenance, parents, labels };
-        const snapshot = { ...made, kind: "snapshot" } as const;
+        const kind = config.computer === undefined ? "snapshot" : "vm-image";
+        const snapshot = { ...made, kind } as const;
         const artifact = artifactView(await catalogue.put(project, name, snapshot));
         return { artifact, layer, entries, bytes: dataBytes, frozenMs, skipped: { ...skipped } };
       });
@@ -74,5 +75,6 @@ function configOf(config: ImageConfig, asked: PackRequest["config"] = {}): Image
     user: asked.user ?? config.user,
     workdir: asked.workdir ?? config.workdir,
     ...(image === undefined ? {} : { image }),
+    ...(config.computer === undefined ? {} : { computer: config.computer }),
   };
 }

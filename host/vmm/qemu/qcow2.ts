@@ -11,6 +11,16 @@ const ENTRY_BYTES = CLUSTER_BYTES * (CLUSTER_BYTES / 8);
 const COUNT_ORDER = 4;
 const [COUNT_TABLE_AT, COUNTS_AT, TABLE_AT] = [CLUSTER_BYTES, 2 * CLUSTER_BYTES, 3 * CLUSTER_BYTES];
 
+/** What those who read such a disk go by. */
+export const QCOW2 = {
+  headerBytes: HEADER_BYTES,
+  clusterBits: CLUSTER_BITS,
+  clusterBytes: CLUSTER_BYTES,
+  /** Of the first table; of its entries, each stands for so much of the disk. */
+  tableAt: TABLE_AT,
+  entryBytes: ENTRY_BYTES,
+} as const;
+
 /**
  * Makes an empty qcow2 disk of a size: what is not written to it is read from what QEMU is told lies below, or is zeros. It names no other file: whoever opens it
  * decides what is below.
