@@ -4,7 +4,7 @@ import { openHelperCgroup } from "#host/cgroup/helpers.ts";
 import type { RemoteBlobs } from "#images/blob-places.ts";
 import { endLazyNode, openLazyNode } from "#images/lazy/lazy-node.ts";
 import type { NodeConfig } from "./config.ts";
-import { NODE_FLAGS } from "./node-flags.ts";
+import { FILLER_FLAGS } from "./node-flags.ts";
 import type { NodeStore } from "./node-store.ts";
 
 const MIB = 1024 * 1024;
@@ -26,7 +26,7 @@ export async function openRemoteBlobs(
     return store && { objects: store.objects, lazy: undefined, [Symbol.asyncDispose]: async () => undefined };
   }
   const lazy = await openLazyNode({
-    words: [...NODE_FLAGS, fileURLToPath(new URL("./filler.ts", import.meta.url))],
+    words: [...FILLER_FLAGS, fileURLToPath(new URL("./filler.ts", import.meta.url))],
     runDir,
     cacheDir: join(dataDir, "cache"),
     cacheBytes: imageCache * MIB,
