@@ -7,6 +7,7 @@ import type { Reference } from "../reference.ts";
 //   blobs/<hex>/data, chunks, blob.json            the file named last is put last and removed first:
 //   layers/<hex>/metadata.erofs, manifest.json     what has it is whole
 //   blobs/<hex>/frames-<hex>, frames.json          in place of data, where it is fetched: see frames.ts
+//   layers/<hex>/metadata.erofs.zst                the same of metadata.erofs
 //   artifacts/<project>/<hex>                      what an artifact is
 //   names/<project>/<name>/_tags/<tag>             what a tag means: no part of a name begins with _
 //   pins/<node>/alive                              put again by a node that still is one

@@ -12,6 +12,7 @@ import { type BlobData, openBlobData } from "./blob-data.ts";
 import { blobKey, layerKey } from "./layout.ts";
 import { ListCheck, LocalPieces, soundChunks } from "./local-pieces.ts";
 import { type ObjectStore, readObject } from "./object-store.ts";
+import { fetchMetadata } from "./packed-metadata.ts";
 
 /** Of a list of chunks: some 200,000. A longer one is not worth its reading. */
 const MAX_LIST_BYTES = 2 ** 24;
@@ -52,11 +53,10 @@ export async function pullMetadata(digest: LayerDigest, { layers, objects, signa
   await typedStorageErrors(async () => {
     const dir = join(scratch.dir, "layer");
     await mkdir(dir, { mode: 0o700 });
-    const { sizeBytes, sha256: hex } = manifest.metadata;
-    const range = { offset: 0, lengthBytes: sizeBytes };
-    const source = objects.get(layerKey(digest, "metadata"), range, signal);
+    const { metadata } = manifest;
+    const source = fetchMetadata({ digest, metadata }, objects, signal);
     const found = await writeFetched(join(dir, LAYER_FILES.metadata), source);
-    if (found !== hex) throw damagedLayer(digest, "metadata");
+    if (found !== metadata.sha256) throw damagedLayer(digest, "metadata");
     await layers.add({ dir, manifest });
   });
 }

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { constants, zstdCompressSync } from "node:zlib";
 import { systemClock } from "#core/clock.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
 import { mount, unmount } from "#host/sys/mount.ts";
@@ -14,6 +15,7 @@ import { directoryStore } from "./directory.ts";
 import { tableKey } from "./frames.ts";
 import { blobKey } from "./layout.ts";
 import type { ObjectStore } from "./object-store.ts";
+import { packedMetadataKey } from "./packed-metadata.ts";
 import { StorePins } from "./pins.ts";
 import { pullBlob, pullMetadata } from "./pull.ts";
 import { pushLayer } from "./push.ts";
@@ -67,6 +69,9 @@ test("data goes in frames to a store that is fetched from, and plain to one that
   await pushLayer(digest, { layers: node.store, objects: remote.objects, signal: live() });
   await pushLayer(digest, { layers: node.store, objects: directoryStore(place.path), signal: live() });
   assert.deepEqual(filesOf(place.path, blob), ["blob.json", "chunks", "data"]);
+  const metadataOf = (dir: string) => readdirSync(join(dir, "layers", hexOf(digest))).sort();
+  assert.deepEqual(metadataOf(place.path), ["manifest.json", "metadata.erofs"]);
+  assert.deepEqual(metadataOf(remote.dir), ["manifest.json", "metadata.erofs.zst"]);
   const [, , frames = "", table] = filesOf(remote.dir, blob);
   assert.deepEqual(filesOf(remote.dir, blob), ["blob.json", "chunks", frames, "frames.json"]);
   assert.equal(table, "frames.json");
@@ -114,6 +119,41 @@ test("a push that broke off behind the frames does not send them again, and a da
   await pushLayer(digest, options);
   await pulled(remote.objects, digest);
   assert.equal(framesPut(), 1);
+});
+
+test("metadata that is cut off, unfolds to more than it should, or wants a larger window is damaged, and plain metadata is read", async () => {
+  using remote = remoteStore();
+  using node = await temporaryStore();
+  const { digest } = await layerOf(node.store);
+  const options = { layers: node.store, objects: remote.objects, signal: live() };
+  await pushLayer(digest, options);
+  const path = join(remote.dir, packedMetadataKey(digest));
+  const [packed, plain] = [readFileSync(path), readFileSync(node.store.metadataPath(digest))];
+  assert.ok(packed.length < plain.length / 4);
+  const noise = randomBytes(5 * 2 ** 20);
+  const wrong = [
+    packed.subarray(0, -3),
+    packed.subarray(0, 1),
+    Buffer.alloc(0),
+    plain,
+    zstdCompressSync(plain.subarray(4096)),
+    zstdCompressSync(Buffer.alloc(2 ** 30)),
+    zstdCompressSync(Buffer.concat([plain, Buffer.alloc(1)])),
+    zstdCompressSync(noise, { params: { [constants.ZSTD_c_windowLog]: 27 } }),
+  ];
+  for (const bytes of wrong) {
+    writeFileSync(path, bytes);
+    await assert.rejects(pulled(remote.objects, digest), { kind: "Internal", message: /the metadata of layer/ });
+  }
+  // The next push sees that it is not what it should be.
+  await pushLayer(digest, options);
+  await pulled(remote.objects, digest);
+  await remote.objects.remove(packedMetadataKey(digest), live());
+  await assert.rejects(pulled(remote.objects, digest), { kind: "NotFound" });
+  await pushLayer(digest, { ...options, objects: directoryStore(remote.dir) });
+  await pulled(remote.objects, digest);
+  await pushLayer(digest, options);
+  assert.equal(existsSync(path), false);
 });
 
 test("a node without room for the frames says so, and keeps nothing of them", async () => {

@@ -13,6 +13,7 @@ import { writeFrames } from "./frame-writer.ts";
 import { framesBytes, framesKey, tableKey, tableText } from "./frames.ts";
 import { blobKey, layerKey } from "./layout.ts";
 import type { ObjectContent, ObjectStore } from "./object-store.ts";
+import { type LayerMetadata, packedMetadataKey, packMetadata } from "./packed-metadata.ts";
 import { fetchDescriptor } from "./pull.ts";
 
 /** From a node's own layers to a store. */
@@ -30,12 +31,24 @@ export async function pushLayer(digest: LayerDigest, options: PushOptions): Prom
   const { layers, objects, signal } = options;
   const manifest = await layers.manifest(digest);
   for (const { digest: blob } of manifest.blobs) await pushBlob(blob, options);
-  const { sizeBytes, sha256: hex } = manifest.metadata;
-  const path = layers.metadataPath(digest);
-  const metadata = { sizeBytes, sha256: hex, open: () => reading(path) };
-  await putMissing(objects, layerKey(digest, "metadata"), metadata, signal);
+  await pushMetadata({ digest, metadata: manifest.metadata }, options);
   // Put again when it is there: whoever collects sees that somebody counts on it.
   await objects.put(layerKey(digest, "manifest"), textContent(manifestText(manifest)), signal);
+}
+
+async function pushMetadata(layer: LayerMetadata, { layers, objects, signal }: PushOptions): Promise<void> {
+  const { digest, metadata } = layer;
+  const from = layers.metadataPath(digest);
+  const key = layerKey(digest, "metadata");
+  if (objects.path(key) !== undefined) {
+    return await putMissing(objects, key, { ...metadata, open: () => reading(from) }, signal);
+  }
+  if ((await objects.head(key, signal))?.sizeBytes === metadata.sizeBytes) return;
+  await using scratch = await layers.scratch();
+  const to = join(scratch.dir, "metadata");
+  // Each time: nothing else tells whether what is there has the size that it should have.
+  const packed = await typedStorageErrors(() => packMetadata(layer, { from, to, signal }));
+  await putMissing(objects, packedMetadataKey(digest), { ...packed, open: () => reading(to) }, signal);
 }
 
 async function pushBlob(digest: BlobDigest, { layers, objects, signal }: PushOptions): Promise<void> {

@@ -12,6 +12,7 @@ import { type LayerStore, openLayerStore } from "../store.ts";
 import { archive, importBytes, temporaryDirectory, temporaryStore } from "../test-support/fixtures.ts";
 import { blobKey, layerKey } from "./layout.ts";
 import type { ObjectStore } from "./object-store.ts";
+import { packedMetadataKey } from "./packed-metadata.ts";
 import { STORES } from "./test-support/rigs.ts";
 import { sharedLayers } from "./test-support/sharing.ts";
 
@@ -37,6 +38,12 @@ async function dataKey(objects: ObjectStore, digest: BlobDigest): Promise<string
   const found = keys.filter((key) => /\/(?:data|frames-[0-9a-f]{64})$/.test(key));
   assert.equal(found.length, 1, keys.join(" "));
   return found[0] ?? "";
+}
+
+/** The same for the metadata of a layer. */
+function metadataKey(objects: ObjectStore, digest: LayerDigest): string {
+  const plain = layerKey(digest, "metadata");
+  return objects.path(plain) === undefined ? packedMetadataKey(digest) : plain;
 }
 
 /** Half of it noise, and half of it nothing that is not like what is before. */
@@ -129,7 +136,7 @@ for (const [name, makeStore] of Object.entries(STORES)) {
       await push();
       const parts = [
         [layerKey(digest, "manifest"), "manifest"],
-        [layerKey(digest, "metadata"), "metadata"],
+        [metadataKey(shared.objects, digest), "metadata"],
         [blobKey(blob, "descriptor"), "descriptor"],
         [await dataKey(shared.objects, blob), "data"],
       ] as const;
@@ -161,7 +168,7 @@ for (const [name, makeStore] of Object.entries(STORES)) {
       const from = sharedLayers(a.store, shared.objects);
       await from.push([digest], live());
       truncateSync(shared.file(await dataKey(shared.objects, await onlyBlob(a.store, digest))), 4096);
-      truncateSync(shared.file(layerKey(digest, "metadata")), 10);
+      truncateSync(shared.file(metadataKey(shared.objects, digest)), 10);
       await from.push([digest], live());
       using b = await temporaryStore();
       await sharedLayers(b.store, shared.objects).provide([digest], live());
@@ -233,7 +240,7 @@ test("a node that is killed while it pulls leaves nothing that the next start do
     const objects = directoryStore(shared);
     await sharedLayers(await openLayerStore(from), objects).push([digest], AbortSignal.timeout(60_000));
     const bound = (name) => ({ value: objects[name].bind(objects) });
-    const calls = Object.fromEntries(["put", "head", "list", "remove"].map((name) => [name, bound(name)]));
+    const calls = Object.fromEntries(["put", "head", "list", "remove", "path"].map((name) => [name, bound(name)]));
     const dying = Object.create(objects, { ...calls, get: { value: async function* (...words) {
       for await (const piece of objects.get(...words)) {
         yield piece;

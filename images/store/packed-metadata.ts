@@ -1,0 +1,117 @@
+import { createReadStream } from "node:fs";
+import { open } from "node:fs/promises";
+import { join } from "node:path";
+import { Readable } from "node:stream";
+import { constants, createZstdCompress, createZstdDecompress } from "node:zlib";
+import { SandboxError } from "#core/errors.ts";
+import type { LayerDigest } from "#core/sandbox.ts";
+import { hexOf, sha256 } from "../digest.ts";
+import { damagedLayer, type LayerManifest } from "../manifest.ts";
+import { DiskRoom } from "../room.ts";
+import { layerKey } from "./layout.ts";
+import type { ObjectStore } from "./object-store.ts";
+
+/** A layer and what its metadata is. */
+export interface LayerMetadata {
+  readonly digest: LayerDigest;
+  readonly metadata: LayerManifest["metadata"];
+}
+
+type Bytes = AsyncIterable<Uint8Array>;
+
+/** As for data: more costs more time than it saves. */
+const LEVEL = 3;
+/** What is usual at that level; nobody may ask a reader for a larger window. */
+const WINDOW_LOG = 21;
+const READ_BYTES = 2 ** 18;
+
+/** Where the metadata of a layer lies in a store that is fetched from: the whole of it as one zstd stream. */
+export function packedMetadataKey(digest: LayerDigest): string {
+  return `layers/${hexOf(digest)}/metadata.erofs.zst`;
+}
+
+/**
+ * Writes the metadata image at `from` as one zstd stream into the new file `to`, within the node's room. Rejects with `Internal` when it is not what
+ * the manifest says, and with `StorageFull`.
+ */
+export async function packMetadata(
+  { digest, metadata }: LayerMetadata,
+  { from, to, signal }: { readonly from: string; readonly to: string; readonly signal: AbortSignal },
+): Promise<{ readonly sizeBytes: number; readonly sha256: string }> {
+  const params = { [constants.ZSTD_c_compressionLevel]: LEVEL, [constants.ZSTD_c_windowLog]: WINDOW_LOG };
+  const plain = createReadStream(from, { highWaterMark: READ_BYTES, signal });
+  const whole = sha256();
+  const checked = async function* () {
+    for await (const part of plain) {
+      whole.update(part);
+      yield part;
+    }
+    if (whole.hex() !== metadata.sha256) throw damagedLayer(digest, "metadata");
+  };
+  const room = new DiskRoom(join(to, ".."));
+  await using target = await open(to, "wx", 0o600);
+  const packed = sha256();
+  let sizeBytes = 0;
+  for await (const part of through(checked(), createZstdCompress({ params, chunkSize: READ_BYTES }))) {
+    await room.take(part.length);
+    await target.writeFile(part);
+    packed.update(part);
+    sizeBytes += part.length;
+  }
+  return { sizeBytes, sha256: packed.hex() };
+}
+
+/**
+ * The plain bytes of a layer's metadata, as many as the manifest says at most: whoever reads compares their hash. Rejects with `Internal` for a
+ * stream that is damaged, `NotFound`, and as the store does.
+ */
+export async function* fetchMetadata(layer: LayerMetadata, objects: ObjectStore, signal: AbortSignal): Bytes {
+  const { digest, metadata } = layer;
+  const range = { offset: 0, lengthBytes: metadata.sizeBytes };
+  const key = layerKey(digest, "metadata");
+  let isBegun = false;
+  if (objects.path(key) === undefined) {
+    try {
+      for await (const part of unpacked(layer, objects.get(packedMetadataKey(digest), undefined, signal))) {
+        isBegun = true;
+        yield part;
+      }
+      return;
+    } catch (error) {
+      // As nodes of earlier versions put it, it lies there plain.
+      if (isBegun || !(error instanceof SandboxError) || error.kind !== "NotFound") throw error;
+    }
+  }
+  yield* objects.get(key, range, signal);
+}
+
+async function* unpacked({ digest, metadata }: LayerMetadata, source: Bytes): Bytes {
+  const params = { [constants.ZSTD_d_windowLogMax]: WINDOW_LOG };
+  let sizeBytes = 0;
+  try {
+    for await (const part of through(source, createZstdDecompress({ params, chunkSize: READ_BYTES }))) {
+      sizeBytes += part.length;
+      if (sizeBytes > metadata.sizeBytes) throw damagedLayer(digest, "metadata");
+      yield part;
+    }
+  } catch (error) {
+    throw isOfZlib(error) ? damagedLayer(digest, "metadata", error) : error;
+  }
+}
+
+/** What comes out of a transform; what is wrong with the source comes out as it is, and leaving ends both. */
+async function* through(source: Bytes, transform: ReturnType<typeof createZstdCompress>): Bytes {
+  const input = Readable.from(source, { objectMode: true });
+  input.on("error", (error) => transform.destroy(error));
+  input.pipe(transform);
+  try {
+    yield* transform;
+  } finally {
+    input.destroy();
+    transform.destroy();
+  }
+}
+
+function isOfZlib(error: unknown): boolean {
+  return error instanceof Error && "code" in error && /^(?:ZSTD|Z)_/.test(String(error.code));
+}
