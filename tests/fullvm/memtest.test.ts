@@ -1,6 +1,18 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { existsSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { TestNode } from "../support/node.ts";
@@ -54,8 +66,6 @@ describe("a full VM that is not Linux and carries no agent", { timeout: 900_000,
     await refused(sandbox.files.write("/x", "y"), "FailedPrecondition", /no agent/);
     await refused(sandbox.ports.list(), "FailedPrecondition", /no agent/);
     await refused(sandbox.session(), "FailedPrecondition", /no agent/);
-    await refused(sandbox.packDiff({ name: "packed" }), "FailedPrecondition", /vm/);
-    await refused(sandbox.fork({ count: 1 }), "FailedPrecondition", /vm/);
   });
 
   test("is switched off and on, and reset; off, its screen stays and nothing goes on", async () => {
@@ -120,6 +130,32 @@ describe("a full VM that is not Linux and carries no agent", { timeout: 900_000,
       assert.notEqual(readlinkSync(`/proc/${pid}/ns/${name}`), readlinkSync(`/proc/self/ns/${name}`), name);
     }
     assert.match(readFileSync(`/proc/${pid}/cgroup`, "utf8"), new RegExp(`-full/${sandbox.id}\n`));
+  });
+
+  test("it keeps nothing of the host busy: what is unmounted there is free", async () => {
+    const dir = mkdtempSync(join(tmpdir(), "dsec-mounts-"));
+    const [place, image] = [join(dir, "place"), join(dir, "image")];
+    execFileSync("mount", ["-t", "tmpfs", "none", dir]);
+    try {
+      // As systemd has all mounts of a host.
+      execFileSync("mount", ["--make-shared", dir]);
+      mkdirSync(place);
+      writeFileSync(image, "");
+      truncateSync(image, 4 * 1024 * 1024);
+      execFileSync("mke2fs", ["-q", image]);
+      execFileSync("mount", ["-o", "loop", image, place]);
+      await using sandbox = await createComputer(node);
+      execFileSync("umount", [place]);
+      await waitUntil(
+        "its device is free",
+        60_000,
+        () => execFileSync("losetup", ["-j", image], { encoding: "utf8" }) === "",
+      );
+      assert.equal((await sandbox.computer.info()).power, "on");
+    } finally {
+      execFileSync("umount", ["-R", "-l", dir]);
+      rmSync(dir, { recursive: true });
+    }
   });
 
   test("what it cannot enforce is refused by name, and leaves nothing", async () => {

@@ -18,8 +18,11 @@ export const SCREEN_FILE = `${ROOT_DIR}/screen`;
 
 /** Joins the cgroups whose files it is given, up to `--`, then becomes the program behind. */
 const JOIN = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 71; shift; done; shift; exec "$@"';
-/** Everything that it could reach by name stays outside. Its user is taken on by QEMU itself, when it has opened what it needs. */
-const APART = ["unshare", "--mount", "--net", "--ipc", "--uts", "--"];
+/**
+ * Everything that it could reach by name stays outside. Its user is taken on by QEMU itself, when it has opened what it needs. What is unmounted on the host goes
+ * here, too: a copy would keep its device busy for as long as the machine lives.
+ */
+const APART = ["unshare", "--mount", "--propagation", "slave", "--net", "--ipc", "--uts", "--"];
 const WITHOUT_RIGHTS = [
   ...["setpriv", "--no-new-privs", "--inh-caps=-all"],
   ...["--bounding-set=-all,+setuid,+setgid,+sys_chroot", "--"],
