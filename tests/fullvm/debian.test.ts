@@ -66,6 +66,21 @@ describe("systems that are built of Debian's packages", { timeout: 90 * 60_000, 
     await waitUntil("the screen's shell did it", SHOW_MS, () => succeeds(sandbox, "grep -qx 48 /root/screen"));
   });
 
+  /** The browser's window covers the desktop in the copy, and not in the original. */
+  async function copyHearsItsOwnMouse(original: Sandbox): Promise<void> {
+    const { forks } = await original.fork({ count: 1 });
+    const [made] = forks;
+    assert.ok(made !== undefined && "sandbox" in made, JSON.stringify(made));
+    await using copy = made.sandbox;
+    const background = async ({ computer }: Sandbox) =>
+      pointsOf(decodePng((await computer.screenshot()).png), BACKGROUND, { x: 0, y: 0, ...SCREEN });
+    await copy.computer.click(BROWSER_BUTTON);
+    await waitUntil("the copy's window covers its desktop", SHOW_MS, async () => (await background(copy)) < 250_000);
+    assert.ok((await background(original)) >= 250_000, "the original's desktop is as it was");
+    assert.equal(await succeeds(original, "pgrep -x dillo"), false);
+    assert.equal(await output(copy, "hostname"), copy.id);
+  }
+
   test("a desktop shows, hears its keyboard and its mouse, and what they do is done", async () => {
     const request = { name: "desktop", kind: "vm-image", desktop: true } as const;
     await node.client.artifacts.build(request, { timeoutMs: BUILD_MS });
@@ -90,6 +105,7 @@ describe("systems that are built of Debian's packages", { timeout: 90 * 60_000, 
     await waitUntil("it shows", SHOW_MS, async () => {
       return pointsOf(await shown(), WHITE, TERMINAL) < TERMINAL.width * TERMINAL.height - 500;
     });
+    await copyHearsItsOwnMouse(sandbox);
     await computer.click(BROWSER_BUTTON);
     await waitUntil("the browser runs", SHOW_MS, () => succeeds(sandbox, "pgrep -x dillo"));
     await waitUntil("its window covers the desktop", SHOW_MS, async () => {
