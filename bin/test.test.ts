@@ -25,8 +25,9 @@ describe("the files of a test run", () => {
       "tests/host-vm/debian-12.test.ts",
       "tests/host-vm/debian-13.test.ts",
     ]);
-    assert.ok(testFiles(ROOT, ["contract"]).every((path) => !path.startsWith("tests/contract/microvm/")));
+    assert.ok(testFiles(ROOT, ["contract"]).every((path) => !/^tests\/contract\/(microvm|fullvm)\//.test(path)));
     assert.ok(testFiles(ROOT, ["contract/microvm"]).includes("tests/contract/microvm/commands.test.ts"));
+    assert.ok(testFiles(ROOT, ["fullvm"]).includes("tests/contract/fullvm/commands.test.ts"));
     assert.throws(() => testFiles(ROOT, ["no such word"]), { kind: "InvalidArgument" });
   });
 });

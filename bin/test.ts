@@ -19,7 +19,7 @@ const SLOW = [
     paths: ["tests/contract/microvm/", "backends/microvm/backend.test.ts", "backends/microvm/templates.test.ts"],
     word: "microvm",
   },
-  { paths: ["tests/fullvm/"], word: "fullvm" },
+  { paths: ["tests/fullvm/", "tests/contract/fullvm/"], word: "fullvm" },
 ];
 const SLOW_TIMEOUT_MS = 120 * 60_000;
 

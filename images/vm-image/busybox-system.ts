@@ -25,7 +25,7 @@ const RC = `#!/bin/sh
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t tmpfs -o mode=755 run /run
-mount -t tmpfs tmp /tmp
+mount -t tmpfs -o mode=1777,nr_inodes=1000000 tmp /tmp
 mkdir -p /dev/pts /dev/shm
 mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts
 mount -t tmpfs shm /dev/shm

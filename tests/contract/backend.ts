@@ -4,6 +4,8 @@ import type { NodeOptions, TestNode } from "../support/node.ts";
 /** What the contract needs of a backend: nodes that run it, and sandboxes of its kind with a shell and the usual small tools. */
 export interface ContractBackend {
   readonly name: string;
+  /** Root of its sandboxes is root of a machine: nothing is taken from it. */
+  readonly isWholeMachine?: boolean;
   startNode(options?: NodeOptions): Promise<TestNode>;
   create(node: TestNode, request?: Partial<CreateSandbox>): Promise<Sandbox>;
   /** Ends what runs the sandbox without a word, as a fault of the platform would. */

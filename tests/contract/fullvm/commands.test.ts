@@ -1,0 +1,4 @@
+import { commandsContract } from "../commands.ts";
+import { FULLVM } from "./backend.ts";
+
+commandsContract(FULLVM);

@@ -1,0 +1,4 @@
+import { filesContract } from "../files.ts";
+import { FULLVM } from "./backend.ts";
+
+filesContract(FULLVM);

@@ -1,0 +1,4 @@
+import { outputContract } from "../output.ts";
+import { FULLVM } from "./backend.ts";
+
+outputContract(FULLVM);

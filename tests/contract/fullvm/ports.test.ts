@@ -1,0 +1,4 @@
+import { portsContract } from "../ports.ts";
+import { FULLVM } from "./backend.ts";
+
+portsContract(FULLVM);

@@ -1,0 +1,4 @@
+import { sessionsContract } from "../sessions.ts";
+import { FULLVM } from "./backend.ts";
+
+sessionsContract(FULLVM);

@@ -1,0 +1,4 @@
+import { terminalsContract } from "../terminals.ts";
+import { FULLVM } from "./backend.ts";
+
+terminalsContract(FULLVM);

@@ -1,0 +1,4 @@
+import { treesContract } from "../trees.ts";
+import { FULLVM } from "./backend.ts";
+
+treesContract(FULLVM);

@@ -1,0 +1,4 @@
+import { watchContract } from "../watch.ts";
+import { FULLVM } from "./backend.ts";
+
+watchContract(FULLVM);
