@@ -1,7 +1,7 @@
 import type { Sandbox } from "#sdk";
 import type { TestNode } from "#tests/support/node.ts";
 import { BASE, startNodeWithBase } from "#tests/support/sandbox.ts";
-import type { Measured } from "./main.ts";
+import type { Measured } from "./measured.ts";
 import { describeMs, inParallel, median, timeMs } from "./stats.ts";
 
 const WARM_UP = 50;

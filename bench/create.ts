@@ -1,7 +1,7 @@
 import type { Client, Sandbox } from "#sdk";
 import { BASE, startNodeWithBase } from "#tests/support/sandbox.ts";
 import { measureFloor } from "./floor.ts";
-import type { Measured } from "./main.ts";
+import type { Measured } from "./measured.ts";
 import { PEERS, Peers } from "./peers.ts";
 import { describeMs, inParallel, median, timeMs } from "./stats.ts";
 

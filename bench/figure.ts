@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Measured } from "./main.ts";
+import type { Measured } from "./measured.ts";
 
 /** What a figure is held to. */
 export interface Bound {

@@ -1,7 +1,7 @@
 import type { Sandbox } from "#sdk";
 import type { TestNode } from "#tests/support/node.ts";
 import { BASE, output, startNodeWithBase } from "#tests/support/sandbox.ts";
-import type { Measured } from "./main.ts";
+import type { Measured } from "./measured.ts";
 import { residentKiB } from "./memory.ts";
 import { RuncCopies } from "./runc-copies.ts";
 import { median, timeMs } from "./stats.ts";

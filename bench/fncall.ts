@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import type { Client, InvokeFunction } from "#sdk";
 import { startNode, type TestNode } from "#tests/support/node.ts";
-import type { Measured } from "./main.ts";
+import type { Measured } from "./measured.ts";
 import { describeMs, inParallel, median, timeMs } from "./stats.ts";
 
 const exec = promisify(execFile);

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import type { Sandbox } from "#sdk";
 import { createComputer, memtestShows, startNodeWithMemtest } from "#tests/fullvm/screen.ts";
-import type { Measured } from "./main.ts";
+import type { Measured } from "./measured.ts";
 import { describeMs, median, timeMs } from "./stats.ts";
 
 const ROUNDS = 40;

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { findProcesses } from "#tests/support/marks.ts";
 import type { TestNode } from "#tests/support/node.ts";
 import { BASE, startNodeWithBase } from "#tests/support/sandbox.ts";
-import type { Measured } from "./main.ts";
+import type { Measured } from "./measured.ts";
 import { type MemoryReading, privateKiB, readMemory, residentKiB } from "./memory.ts";
 import { inParallel, median } from "./stats.ts";
 

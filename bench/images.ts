@@ -8,7 +8,7 @@ import { provideFetched } from "./fetched-set.ts";
 import { IMAGES, type ImageRecipe } from "./image-recipes.ts";
 import { IMAGE_BASE, provideImages } from "./image-set.ts";
 import { measureReads } from "./lazy-reads.ts";
-import type { Measured } from "./main.ts";
+import type { Measured } from "./measured.ts";
 import { type SlowStore, startSlowStore } from "./slow-store.ts";
 import { inParallel, timeMs } from "./stats.ts";
 

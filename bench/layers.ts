@@ -1,7 +1,7 @@
 import type { TestNode } from "#tests/support/node.ts";
 import { BASE, output, startNodeWithBase } from "#tests/support/sandbox.ts";
 import { writtenBytes } from "./disk.ts";
-import type { Measured } from "./main.ts";
+import type { Measured } from "./measured.ts";
 import { gzipped, sourceTree, tarOf } from "./source-tree.ts";
 import { inParallel, timeMs } from "./stats.ts";
 import { measureWriter } from "./writer.ts";

@@ -10,7 +10,7 @@ import { openLayerMounts } from "#images/mounts.ts";
 import { directoryStore } from "#images/store/directory.ts";
 import { openLayerStore } from "#images/store.ts";
 import { archive, importBytes } from "#images/test-support/fixtures.ts";
-import type { Measured } from "./main.ts";
+import type { Measured } from "./measured.ts";
 import { median, timeMs } from "./stats.ts";
 
 const run = promisify(execFile);

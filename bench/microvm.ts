@@ -9,7 +9,7 @@ import { MACHINE_PORTS } from "#host/vmm/vmm.ts";
 import type { Sandbox } from "#sdk";
 import type { TestNode } from "#tests/support/node.ts";
 import { BASE, output, startNodeWithBase } from "#tests/support/sandbox.ts";
-import type { Measured } from "./main.ts";
+import type { Measured } from "./measured.ts";
 import { privateKiB } from "./memory.ts";
 import { describeMs, median, timeMs } from "./stats.ts";
 

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import type { Sandbox } from "#sdk";
 import type { TestNode } from "#tests/support/node.ts";
 import { BASE, output, startNodeWithBase } from "#tests/support/sandbox.ts";
-import type { Measured } from "./main.ts";
+import type { Measured } from "./measured.ts";
 import { describeMs, median, timeMs } from "./stats.ts";
 
 /** In turn, so that a busy moment of the machine meets each of them. */

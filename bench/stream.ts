@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Client, NodeTransport, type Sandbox } from "#sdk";
 import type { TestNode } from "#tests/support/node.ts";
 import { BASE, startNodeWithBase } from "#tests/support/sandbox.ts";
-import type { Measured } from "./main.ts";
+import type { Measured } from "./measured.ts";
 import { parseFields, residentKiB } from "./memory.ts";
 import { inParallel, median, timeMs } from "./stats.ts";
 import { countOutput, StreamPeers } from "./stream-peers.ts";

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { importArtifact } from "#images/import.ts";
 import { openLayerStore } from "#images/store.ts";
-import type { Measured } from "./main.ts";
+import type { Measured } from "./measured.ts";
 import { median } from "./stats.ts";
 
 /** What is packed: libraries and data of this machine. */

@@ -3,6 +3,7 @@ import type { Caller, CallOptions } from "./caller.ts";
 import { channelOver } from "./channel.ts";
 import type { Connection } from "./connection.ts";
 import { type FilmOptions, filmFrames } from "./frames.ts";
+import type { Screenshot } from "./screenshot.ts";
 
 /** When to take a picture of a screen. */
 export interface ScreenshotOptions extends CallOptions {
@@ -12,13 +13,6 @@ export interface ScreenshotOptions extends CallOptions {
   readonly tolerance?: number;
   /** As it is then, if it does not settle. */
   readonly waitMs?: number;
-}
-
-/** A picture of a screen. */
-export interface Screenshot {
-  readonly png: Uint8Array;
-  /** False: it was still changing. */
-  readonly settled: boolean;
 }
 
 /** A place on the screen, in points from its upper left corner. */

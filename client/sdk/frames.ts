@@ -1,5 +1,5 @@
-import type { Screenshot } from "./computer.ts";
 import { pause } from "./patience.ts";
+import type { Screenshot } from "./screenshot.ts";
 
 /** How to film a screen. */
 export interface FilmOptions {

@@ -45,7 +45,7 @@ export { type Attached, Attachment, type AttachOptions } from "./attachment.ts";
 export type { CallOptions, TimeLimit } from "./caller.ts";
 export { Client, type ClientOptions, Nodes } from "./client.ts";
 export { Command } from "./command.ts";
-export { type ClickOptions, Computer, type ScreenPoint, type Screenshot, type ScreenshotOptions } from "./computer.ts";
+export { type ClickOptions, Computer, type ScreenPoint, type ScreenshotOptions } from "./computer.ts";
 export type { Connection } from "./connection.ts";
 export type { EndedCommand } from "./ended.ts";
 export {
@@ -86,6 +86,7 @@ export { Ports } from "./ports.ts";
 export { Result } from "./result.ts";
 export { type CommandLine, type RunOptions, Sandbox, type StartOptions, type TerminalOptions } from "./sandbox.ts";
 export { type CreateOptions, type ListOptions, Sandboxes } from "./sandboxes.ts";
+export type { Screenshot } from "./screenshot.ts";
 export { type LineOptions, type RunLineOptions, Session, type SessionOptions } from "./session.ts";
 export type { Transport, TransportReply, TransportRequest } from "./transport.ts";
 export type { UsageOptions } from "./usage.ts";

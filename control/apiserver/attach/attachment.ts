@@ -1,8 +1,6 @@
 import type { Static } from "typebox";
 import { type AttachQuery, AttachRequest } from "#api/index.ts";
 import { SandboxError } from "#core/errors.ts";
-import type { CommandId, SandboxId } from "#core/ids.ts";
-import type { Node } from "#core/node.ts";
 import type { OutputStream } from "#core/sandbox.ts";
 import { failureOf } from "../failure.ts";
 import { parseJson } from "../json.ts";
@@ -10,6 +8,7 @@ import { validator } from "../validate.ts";
 import { commandView } from "../views.ts";
 import { InputFeed } from "./input-feed.ts";
 import type { MessageSocket } from "./socket.ts";
+import type { AttachTarget } from "./target.ts";
 import { Window } from "./window.ts";
 
 /** How long the node holds one question for the command's end. */
@@ -18,15 +17,6 @@ const STREAMS = ["stdout", "stderr"] as const satisfies readonly OutputStream[];
 /** Closing codes of RFC 6455. */
 const CLOSED = 1000;
 const FAILED = 1011;
-
-/** What is attached to, and as whom. */
-export interface AttachTarget {
-  readonly id: SandboxId;
-  readonly node: Node;
-  readonly command: CommandId;
-  /** Names this attachment among those that write. */
-  readonly writer: string;
-}
 
 const checkRequest = validator(AttachRequest, "body");
 

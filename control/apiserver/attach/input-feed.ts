@@ -1,8 +1,8 @@
 import { INPUT_WINDOW_BYTES } from "#api/index.ts";
 import { SandboxError } from "#core/errors.ts";
 import { failureOf } from "../failure.ts";
-import type { AttachTarget } from "./attachment.ts";
 import type { MessageSocket } from "./socket.ts";
+import type { AttachTarget } from "./target.ts";
 
 const OFFSET_BYTES = 8;
 /** Messages that are kept as they came: beyond it they are joined, for each costs more than a short one's bytes. */
