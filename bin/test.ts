@@ -13,6 +13,7 @@ const FILE_TIMEOUT_MS = 15 * 60_000;
 
 /** Tests that take long, most because they boot machines that hosts have to emulate: run only when they are named, and given more time. */
 const SLOW = [
+  { paths: ["tests/fresh-host/"], word: "fresh-host" },
   { paths: ["tests/host-vm/"], word: "host-vm" },
   { paths: ["tests/functions/verdicts/"], word: "functions" },
   {

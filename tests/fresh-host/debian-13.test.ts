@@ -1,0 +1,3 @@
+import { freshHostSuite } from "./suite.ts";
+
+freshHostSuite({ distribution: "debian", suite: "trixie" });
