@@ -82,6 +82,8 @@ export function makeBundle(bundle: string, args: readonly string[]): void {
   execFileSync("runc", ["spec", "--bundle", bundle]);
   const file = join(bundle, "config.json");
   const config = JSON.parse(readFileSync(file, "utf8"));
+  // A release's runc may write a version that its crun does not know yet; there is nothing newer in it.
+  config.ociVersion = "1.0.2";
   config.process = { ...config.process, args, terminal: false };
   writeFileSync(file, JSON.stringify(config));
 }
