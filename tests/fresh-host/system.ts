@@ -1,7 +1,7 @@
 import { execFile, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { promisify } from "node:util";
@@ -25,6 +25,7 @@ const UBUNTU = {
   keyring: "pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb",
   keyringSha256: "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8",
 };
+const AUTHORITIES = "root/authorities.pem";
 const UBUNTU_KEYS = "usr/share/keyrings/ubuntu-archive-keyring.gpg";
 
 /** Why this machine cannot make such a system; `undefined` where it can. */
@@ -61,7 +62,7 @@ export async function runIn(
   hear: (line: string) => void,
 ): Promise<number | null> {
   const namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--"];
-  const command = ["env", "-i", ...(await environment()), "sh", "-c", 'cd /root/dsec && exec "$@"', "sh", ...argv];
+  const command = ["env", "-i", ...(await environment(tree)), "sh", "-c", 'cd /root/dsec && exec "$@"', "sh", ...argv];
   // It ends with this process, however that ends, and all that is inside with it.
   const words = ["--pdeathsig", "KILL", "--", "unshare", ...namespaces, ENTER, tree, ...command];
   const child = spawn("setpriv", words, { stdio: ["ignore", "pipe", "pipe"] });
@@ -70,11 +71,15 @@ export async function runIn(
   return status;
 }
 
-/** What a person has after logging in, and how this machine reaches the registry of npm. */
-async function environment(): Promise<readonly string[]> {
+/** What a person has after logging in, and how this machine reaches the registry of npm: its address, and who vouches for it. */
+async function environment(tree: string): Promise<readonly string[]> {
   const { stdout } = await exec("npm", ["config", "get", "registry"]);
   const path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-  return ["HOME=/root", "USER=root", "TERM=dumb", `PATH=${path}`, `npm_config_registry=${stdout.trim()}`];
+  const words = ["HOME=/root", "USER=root", "TERM=dumb", `PATH=${path}`, `npm_config_registry=${stdout.trim()}`];
+  const authorities = process.env.NODE_EXTRA_CA_CERTS;
+  if (authorities === undefined) return words;
+  copyFileSync(authorities, join(tree, AUTHORITIES));
+  return [...words, `NODE_EXTRA_CA_CERTS=/${AUTHORITIES}`];
 }
 
 function debianLines(suite: string): readonly string[] {
