@@ -3,7 +3,7 @@ import { describe, test } from "node:test";
 import { newSandboxId, parseEdgeId } from "#core/ids.ts";
 import { DEFAULT_RESOURCES, type LayerDigest, type Resources, type SandboxSpec } from "#core/sandbox.ts";
 import { checkSpec } from "./check.ts";
-import { diskBytes } from "./disk.ts";
+import { diskShape } from "./disk.ts";
 import { planDisks } from "./disks.ts";
 import { guestRequest } from "./request.ts";
 import { machineMemoryMiB, processorsOf } from "./sizes.ts";
@@ -71,8 +71,8 @@ describe("sizes of a machine", () => {
   });
 
   test("a disk has room for what may be written and for its file system", () => {
-    assert.ok(diskBytes(spec({ diskMiB: 100 })) > 105 * MIB);
-    assert.ok(diskBytes(spec({ diskMiB: undefined })) > 16 * 1024 * MIB);
+    assert.ok(diskShape(spec({ diskMiB: 100 })).bytes > 105 * MIB);
+    assert.ok(diskShape(spec({ diskMiB: undefined })).bytes > 16 * 1024 * MIB);
   });
 });
 
