@@ -3,14 +3,11 @@ import type { Copying, PackedDiff, Packing, PackOptions } from "#core/packing.ts
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Cgroups } from "#host/cgroup/cgroups.ts";
 import type { Still, UpperReading, Volume } from "#host/volume/volume.ts";
-import { collapseLayers } from "#images/collapse.ts";
-import { checkPatterns, type PackedUpper, packUpper } from "#images/pack/pack.ts";
+import { diffOf } from "#images/pack/diff.ts";
+import { checkPatterns, packUpper } from "#images/pack/pack.ts";
+import { walk } from "#images/pack/walk.ts";
 import type { LayerStore } from "#images/store.ts";
 import { diskLimitBytes } from "./check.ts";
-
-/** Each layer costs every lookup of a name a step, and an edge takes 64. */
-const MOST_LAYERS = 32;
-const MERGED_LAYERS = 24;
 
 /** What packing needs of a node. */
 export interface PackingParts {
@@ -38,9 +35,9 @@ export class ContainerPacking implements Packing, Copying {
     checkPatterns(options.exclude);
     const still = options.consistent ? this.#stillness(spec.id, signal) : undefined;
     const packed = await withReading(volume.readUpper(spec.id, still), ({ dir, source }) =>
-      packUpper({ store, tree: { dir, source }, options, signal }),
+      packUpper({ store, walk: (visitor, until) => walk({ dir, source }, visitor, until), options, signal }),
     );
-    return diffOf(spec, packed, still?.frozenMs ?? 0, store);
+    return await diffOf(store, spec, { ...packed, frozenMs: still?.frozenMs ?? 0 });
   }
 
   get copies(): boolean {
@@ -124,32 +121,4 @@ class Stillness implements Still {
     this.#turn.resolve();
     if (turns.get(id) === this.#turn.promise) turns.delete(id);
   }
-}
-
-async function diffOf(
-  { layers: below, config }: SandboxSpec,
-  { digest, entries, dataBytes, skipped }: PackedUpper,
-  frozenMs: number,
-  store: LayerStore,
-): Promise<PackedDiff> {
-  const layers = await compacted(store, [...below, digest]);
-  const sizeBytes = await sizeOf(store, layers);
-  return { layers, config, sizeBytes, layer: layers.at(-1) ?? digest, entries, dataBytes, frozenMs, skipped };
-}
-
-/** In a long chain the upper layers become one; their data stay where they are. */
-async function compacted(store: LayerStore, layers: PackedDiff["layers"]): Promise<PackedDiff["layers"]> {
-  if (layers.length <= MOST_LAYERS) return layers;
-  const merged = await collapseLayers(store, layers.slice(-MERGED_LAYERS), Number.MAX_SAFE_INTEGER);
-  return [...layers.slice(0, -MERGED_LAYERS), ...merged];
-}
-
-/** Metadata of each layer, and each blob once. */
-async function sizeOf(store: LayerStore, layers: PackedDiff["layers"]): Promise<number> {
-  const manifests = await Promise.all(layers.map((digest) => store.manifest(digest)));
-  const blobs = new Map(manifests.flatMap((manifest) => manifest.blobs).map((blob) => [blob.digest, blob.sizeBytes]));
-  return [...manifests.map(({ metadata }) => metadata.sizeBytes), ...blobs.values()].reduce(
-    (sum, size) => sum + size,
-    0,
-  );
 }

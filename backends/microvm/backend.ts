@@ -20,6 +20,7 @@ import { isSaved } from "#host/vmm/saved.ts";
 import type { Accelerator, MachinePlace, MachineProcess, Vmm } from "#host/vmm/vmm.ts";
 import { openVolume, type Volume } from "#host/volume/volume.ts";
 import type { LayerMounts } from "#images/mounts.ts";
+import type { LayerStore } from "#images/store.ts";
 import type { LayerSupply } from "#images/supply.ts";
 import { checkSpec, HELPER_PIDS, monitorLimits } from "./check.ts";
 import { guestDirOf, type MicrovmConfig } from "./config.ts";
@@ -28,7 +29,9 @@ import { copyDisk, diskPath, makeDisk, roomError } from "./disk.ts";
 import { type DiskPlan, planDisks } from "./disks.ts";
 import { Environments } from "./environments.ts";
 import { handleOf, processOf } from "./handle.ts";
+import { InstantDirs } from "./instants.ts";
 import { adoptGuest, type Guest, startGuest } from "./live.ts";
+import { MachinePacking } from "./packing.ts";
 import { MachinePauses } from "./pauses.ts";
 import { chooseAccelerator } from "./probe.ts";
 import { type PlannedMachine, startSaved } from "./saving.ts";
@@ -41,6 +44,8 @@ export interface MicrovmOptions {
   readonly dataDir: string;
   readonly runDir: string;
   readonly binaries: GuestPrograms;
+  /** Takes layers that sandboxes are packed into. */
+  readonly store: LayerStore;
   readonly supply: Pick<LayerSupply, "metadata">;
   readonly mounts: Pick<LayerMounts, "files">;
   /** As containers have it: a machine's process takes the first id of its sandbox's range. */
@@ -84,6 +89,7 @@ class MicrovmBackend implements Backend {
   readonly #guests = new Map<SandboxId, Guest>();
   readonly pausing: MachinePauses;
   readonly copying: MachineCopies;
+  readonly packing: MachinePacking;
   readonly #groundOnce: Once<Ground>;
   #factoryOpened: Promise<Factory> | undefined;
 
@@ -95,7 +101,9 @@ class MicrovmBackend implements Backend {
       machine: (spec: SandboxSpec, place: Place) => this.#planned(spec, place),
       guest: (id: SandboxId, process: MachineProcess, signal: AbortSignal) => this.#guest(id, process, signal),
     };
-    this.copying = new MachineCopies({ ...parts, plainDir: machinesDir(options) });
+    const instants = new InstantDirs(machinesDir(options));
+    this.copying = new MachineCopies({ ...parts, instants });
+    this.packing = new MachinePacking({ ...parts, instants, store: options.store });
     this.pausing = new MachinePauses({
       ...parts,
       place: (spec, place) => this.#place(spec, place),

@@ -1,22 +1,21 @@
-import { existsSync, mkdirSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync } from "node:fs";
 import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { Copying } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
-import { makeOwnedTemp, type OwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
+import type { OwnedTemp } from "#host/owned-temp.ts";
 import { copyFileSparse } from "#host/vmm/memory.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import type { MachineProcess } from "#host/vmm/vmm.ts";
 import { copyDisk, diskPath, roomError } from "./disk.ts";
 import { whileHeld } from "./held.ts";
+import { diskIn, type InstantDirs } from "./instants.ts";
 import type { PauseParts } from "./pauses.ts";
 import { saveMachine } from "./saving.ts";
 
 /** What copies need of the backend. */
 export interface CopyParts extends Pick<PauseParts, "ground" | "machine" | "guest"> {
-  /** Where instants lie if the volume of disks has no place for what it shares. */
-  readonly plainDir: string;
+  readonly instants: InstantDirs;
 }
 
 /** What a sandbox was at one moment. */
@@ -32,8 +31,6 @@ interface KeptInstant extends Instant {
   readonly left: Set<SandboxId>;
 }
 
-const PREFIX = "instant-";
-
 //   hold still ─► copy of the disk ─► devices, memory ─► let go ─► a disk for each copy ─► each starts a machine from there
 //
 // All of them map one memory file privately: what they do not write they have once. It has no name any more when the last has begun.
@@ -44,7 +41,6 @@ export class MachineCopies implements Copying {
   readonly processes = true;
   readonly #parts: CopyParts;
   readonly #instants = new Map<SandboxId, KeptInstant>();
-  #swept: Promise<void> | undefined;
 
   constructor(parts: CopyParts) {
     this.#parts = parts;
@@ -54,7 +50,7 @@ export class MachineCopies implements Copying {
     const { runDirs, volume } = await this.#parts.ground();
     if (!existsSync(diskPath(volume.openUpper(spec.id)))) throw new SandboxError("NotFound", `${spec.id} has no disk`);
     const process = runDirs.readProcess(spec.id);
-    const temp = makeOwnedTemp(await this.#dir(), PREFIX);
+    const temp = await this.#parts.instants.make(volume);
     const instant = { temp, dir: temp.path, left: new Set<SandboxId>() };
     try {
       const runs = process !== undefined && isAlive(process);
@@ -109,18 +105,4 @@ export class MachineCopies implements Copying {
     await copyFileSparse(diskPath(volume.openUpper(spec.id)), diskIn(dir));
     return 0;
   }
-
-  /** On the volume of disks, so that data can be shared. Sweeps what a dead process left. */
-  async #dir(): Promise<string> {
-    const { volume } = await this.#parts.ground();
-    const dir = join(volume.sharedDir ?? this.#parts.plainDir, "instants");
-    mkdirSync(dir, { recursive: true, mode: 0o700 });
-    this.#swept ??= sweepOwnedTemps(dir, PREFIX);
-    await this.#swept;
-    return dir;
-  }
-}
-
-function diskIn(dir: string): string {
-  return join(dir, "disk");
 }

@@ -1,11 +1,18 @@
-import type { Guest } from "./live.ts";
+/** A sandbox that can be held still, by one after the other of those who want that. */
+export interface Holdable {
+  /** Resolves when nobody else holds it; until disposed, nobody else may. */
+  turn(): Promise<Disposable>;
+  /** When it rejects, nothing is held. */
+  hold(): Promise<void>;
+  release(): Promise<void>;
+}
 
 /**
- * Runs `action` while the sandbox and its machine are held still, one after the other of those who want that. Unless it has let them go, they go on when it
+ * Runs `action` while a sandbox is held still. Unless it has let them go, they go on when it
  * rejects, and stay as they are when it resolves. A guest that does not answer is not waited for longer than the signal says: it goes on when it has.
  */
 export async function whileHeld<T>(
-  guest: Guest,
+  guest: Holdable,
   signal: AbortSignal,
   action: (held: { letGo(): Promise<void> }) => Promise<T>,
 ): Promise<T> {
@@ -26,7 +33,7 @@ export async function whileHeld<T>(
   }
 }
 
-async function holdFor(guest: Guest, signal: AbortSignal): Promise<void> {
+async function holdFor(guest: Holdable, signal: AbortSignal): Promise<void> {
   const late = Promise.withResolvers<never>();
   late.promise.catch(() => undefined);
   const abort = () => late.reject(signal.reason);

@@ -13,13 +13,14 @@ import {
   type MachineSpec,
   type Vmm,
 } from "#host/vmm/vmm.ts";
+import type { Holdable } from "./held.ts";
 import { guestRequest } from "./request.ts";
 
 /** Told of a guest that ended by itself: this much of what it said last. */
 const LAST_WORDS = 600;
 
 /** A machine that this process talks to: to its monitor, and to the first process of its guest. */
-export class Guest {
+export class Guest implements Holdable {
   readonly machine: Machine;
   readonly #control: MachineControl;
   readonly #dir: string;
@@ -77,6 +78,28 @@ export class Guest {
     await this.machine.run();
     await this.#control.renew();
     await this.#control.thaw();
+  }
+
+  /**
+   * The sandbox without what it writes, while its machine runs: its disk is a whole file system. All of its processes stand still, if that is to be `consistent`;
+   * else those alone that write. Tells when what was written before is on the disk: nobody is held for that.
+   */
+  quiet(options: { readonly consistent: boolean; readonly written: () => void }): Holdable {
+    return {
+      turn: () => this.turn(),
+      hold: async () => {
+        await this.#control.flush();
+        options.written();
+        try {
+          if (options.consistent) await this.#control.freeze();
+          await this.#control.lock();
+        } catch (error) {
+          await this.#control.thaw();
+          throw error;
+        }
+      },
+      release: () => this.#control.thaw(),
+    };
   }
 
   /** Ends the machine. */
@@ -182,7 +205,10 @@ async function answered(control: MachineControl, signal: AbortSignal, talk: () =
   }
 }
 
-/** A machine that another process of the node started. `SandboxLost` when it does not run. */
+/**
+ * A machine that another process of the node started. It and its sandbox go on, if that process has ended while it held them. `SandboxLost` when it does not
+ * run.
+ */
 export async function adoptGuest(
   id: SandboxId,
   parts: {
@@ -195,6 +221,5 @@ export async function adoptGuest(
 ): Promise<Guest> {
   const machine = await parts.vmm.adopt(parts, parts.process);
   if (machine === undefined) throw new SandboxError("SandboxLost", `the machine of ${id} is gone`);
-  const control = await connectMachine(join(parts.dir, MACHINE_PORTS.control), signal);
-  return new Guest(id, { machine, control, dir: parts.dir }, parts.log);
+  return await continueGuest(id, machine, parts, signal);
 }

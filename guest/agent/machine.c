@@ -19,8 +19,6 @@
 /* The kernel counts all devices of its bus; ours is among the first. */
 #define DEVICES 32
 
-enum { FROM_CONTROL, FROM_PORT, FROM_AGENT, FROM_CRADLE };
-
 static struct machine machine;
 
 _Noreturn void machine_end(const char *why, int error) {
@@ -75,9 +73,14 @@ static int port_open(const char *name) {
 }
 
 /* A port without anybody at its other end is always at its end: only a change of that may wake the loop. */
-static void watch(int fd, uint32_t source) {
+int machine_watch(int fd, enum machine_source source) {
 	struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.u32 = source};
-	if (epoll_ctl(machine.epoll, EPOLL_CTL_ADD, fd, &event) != 0) machine_end("epoll", errno);
+	return epoll_ctl(machine.epoll, EPOLL_CTL_ADD, fd, &event) != 0 ? errno : 0;
+}
+
+static void watch(int fd, enum machine_source source) {
+	int error = machine_watch(fd, source);
+	if (error != 0) machine_end("epoll", error);
 }
 
 int machine_connect(struct machine *m, const uint8_t nonce[NONCE_BYTES]) {
@@ -87,14 +90,15 @@ int machine_connect(struct machine *m, const uint8_t nonce[NONCE_BYTES]) {
 }
 
 static void turn(void) {
-	struct epoll_event events[4];
-	int count = epoll_wait(machine.epoll, events, 4, -1);
+	struct epoll_event events[SOURCES];
+	int count = epoll_wait(machine.epoll, events, SOURCES, -1);
 	for (int i = 0; i < count; i++) {
 		if (events[i].data.u32 == FROM_CONTROL) {
 			lines_flush(&machine);
 			lines_receive(&machine);
 		}
 		if (events[i].data.u32 == FROM_CRADLE) launch_event(&machine);
+		if (events[i].data.u32 == FROM_FLUSH) lines_flushed(&machine);
 	}
 	bridge_pump(&machine);
 }
@@ -109,7 +113,7 @@ static _Noreturn void serve(void) {
 }
 
 _Noreturn void machine_main(void) {
-	machine.agent = -1;
+	machine.agent = machine.flush = -1;
 	signal(SIGPIPE, SIG_IGN);
 	/* What orphans leave is nobody's: the kernel takes it away. */
 	signal(SIGCHLD, SIG_IGN);
@@ -131,7 +135,7 @@ static void on_child(int signal) {
 
 _Noreturn void guest_main(const char *program) {
 	machine.guest = true;
-	machine.agent = machine.cradle = -1;
+	machine.agent = machine.cradle = machine.flush = -1;
 	signal(SIGPIPE, SIG_IGN);
 	machine.sandbox = guest_start_agent(program);
 	signal(SIGCHLD, on_child);

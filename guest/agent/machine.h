@@ -18,6 +18,8 @@
 /* Answers that wait for the port to take them. */
 #define ANSWERS_LIMIT (16u * 1024)
 #define NONCE_BYTES 32
+/* The longest id of a line. */
+#define LINE_ID_BYTES 32
 #define BRIDGE_BYTES 65536u
 /* Where the agent listens. */
 #ifndef AGENT_SOCKET
@@ -30,12 +32,16 @@ struct flow {
 	uint8_t bytes[BRIDGE_BYTES];
 };
 
+/* What wakes the loop. */
+enum machine_source { FROM_CONTROL, FROM_PORT, FROM_AGENT, FROM_CRADLE, FROM_FLUSH, SOURCES };
+
 struct machine {
 	bool guest; /* beside a system that is not ours: it has no launcher, and is never switched off from here */
 	int epoll;
 	int control; /* port of the node's lines */
 	int port;    /* port of the agent's frames */
 	int cradle;  /* socket of the launcher */
+	int flush;   /* tells that the upper's disk has what was written, -1: nobody waits for that */
 	int sandbox; /* process that is the agent, which a guest shares its namespaces with; 0: none yet */
 	int agent;   /* connection to the agent, -1: none */
 	bool synchronised; /* the nonce of this connection has come */
@@ -44,6 +50,7 @@ struct machine {
 	size_t line_length;
 	bool line_skipped; /* it was too long: what is left of it goes, too */
 	char line[LINE_LIMIT];
+	char flush_id[LINE_ID_BYTES + 1]; /* of the line that asked for it */
 	size_t answers_length;
 	char answers[ANSWERS_LIMIT];
 };
@@ -59,6 +66,8 @@ _Noreturn void guest_main(const char *program);
 int guest_start_agent(const char *program);
 /* Says why on the console and switches the machine off; as a guest, ends. */
 _Noreturn void machine_end(const char *why, int error);
+/* Has the loop look at a descriptor when something changes there. 0 or an errno. */
+int machine_watch(int fd, enum machine_source source);
 /* 0, or -1 with errno. */
 int machine_write(const char *path, const char *text);
 
@@ -68,6 +77,13 @@ void machine_boot(void);
 /* machine_disks.c: disks by their serial numbers. 0 or an errno. */
 int disks_mount_layer(unsigned number, char *devices);
 int disks_mount_upper(const char *device);
+/* Begins to write what the upper holds in memory; `machine->flush` can be read when that is done. */
+int disks_flush(struct machine *machine);
+/* What came of it. */
+int disks_flushed(struct machine *machine);
+/* Nothing writes to the upper any more, and its disk is a whole file system without what lies in a journal. Who writes waits. */
+int disks_lock(void);
+int disks_unlock(void);
 
 /* machine_launch.c */
 void launch_start(struct machine *machine);
@@ -78,6 +94,8 @@ void launch_event(struct machine *machine);
 
 /* machine_lines.c: reads what has come on the control port and answers every whole line. */
 void lines_receive(struct machine *machine);
+/* Answers the line that asked for a flush. */
+void lines_flushed(struct machine *machine);
 /* Gives the port what it takes of the answers. */
 void lines_flush(struct machine *machine);
 /* Says something that the node has not asked for. */

@@ -2,8 +2,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -83,4 +86,49 @@ int disks_mount_upper(const char *device) {
 	if (unlink(OVERLAY_MARK "/dirty") == 0 && rmdir(OVERLAY_MARK) != 0) return errno;
 	error = make_dir(UPPER "/upper", 0755);
 	return error == 0 ? make_dir(UPPER "/work", 0755) : error;
+}
+
+/* In a process of its own: it may take as long as there is to write, and everything else goes on meanwhile. */
+static _Noreturn void flush_upper(int answer) {
+	int fd = open(UPPER, O_RDONLY | O_DIRECTORY | O_CLOEXEC), error = 0;
+	if (fd < 0 || syncfs(fd) != 0) error = errno;
+	_exit(write(answer, &error, sizeof error) == sizeof error ? 0 : 1);
+}
+
+int disks_flush(struct machine *machine) {
+	int ends[2];
+	if (machine->flush >= 0) return EBUSY;
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return errno;
+	pid_t pid = fork();
+	if (pid == 0) flush_upper(ends[1]);
+	close(ends[1]);
+	if (pid > 0) {
+		machine->flush = ends[0];
+		return 0;
+	}
+	close(ends[0]);
+	return errno;
+}
+
+int disks_flushed(struct machine *machine) {
+	int error = EIO;
+	if (read(machine->flush, &error, sizeof error) != sizeof error) error = EIO;
+	close_fd(&machine->flush);
+	return error;
+}
+
+static int freeze(unsigned long request) {
+	int fd = open(UPPER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0) return errno;
+	int error = ioctl(fd, request, 0) != 0 ? errno : 0;
+	close(fd);
+	return error;
+}
+
+int disks_lock(void) { return freeze(FIFREEZE); }
+
+int disks_unlock(void) {
+	int error = freeze(FITHAW);
+	/* There is none, or nobody has locked it. */
+	return error == EINVAL || error == ENOENT ? 0 : error;
 }

@@ -14,6 +14,9 @@
 #define ANSWER_BYTES 1024
 #define CGROUP "/sys/fs/cgroup/sandbox"
 
+/* No errno: the answer comes when what was asked for is done. */
+#define LATER (-1)
+
 /* What a verb answers: words of its own, or of what failed. */
 struct reply {
 	char text[ANSWER_BYTES];
@@ -126,7 +129,25 @@ static int let_go_on(struct machine *machine, char *words, struct reply *reply) 
 	(void)machine;
 	(void)words;
 	(void)reply;
-	return machine_write(CGROUP "/cgroup.freeze", "0") == 0 ? 0 : errno;
+	int error = disks_unlock();
+	if (machine_write(CGROUP "/cgroup.freeze", "0") != 0) error = errno;
+	return error;
+}
+
+/* Answered when it is done. */
+static int flush_upper(struct machine *machine, char *words, struct reply *reply) {
+	(void)words;
+	(void)reply;
+	int error = disks_flush(machine);
+	if (error == 0) error = machine_watch(machine->flush, FROM_FLUSH);
+	return error == 0 ? LATER : error;
+}
+
+static int lock_upper(struct machine *machine, char *words, struct reply *reply) {
+	(void)machine;
+	(void)words;
+	(void)reply;
+	return disks_lock();
 }
 
 static const struct {
@@ -137,7 +158,7 @@ static const struct {
 	{"hello", say_version, true},	{"clock", set_clock, true},   {"seed", add_seed, true},	{"layer", mount_layer, false},
 	{"upper", mount_upper, false},	{"launch", launch, false},    {"agent", open_agent, true}, {"usage", count_usage, false},
 	{"freeze", hold_still, false}, {"thaw", let_go_on, false},   {"name", name_sandbox, true},
-	{"sync", write_out, true},
+	{"sync", write_out, true},	{"flush", flush_upper, false}, {"lock", lock_upper, false},
 };
 
 /*
@@ -181,14 +202,20 @@ static void handle(struct machine *machine, char *line) {
 	static struct reply reply;
 	char *rest = NULL, *id = strtok_r(line, " ", &rest), *verb = strtok_r(NULL, " ", &rest);
 	/* What is no line is what an earlier connection left of one. */
-	if (id == NULL || verb == NULL || strlen(id) > 32) return;
+	if (id == NULL || verb == NULL || strlen(id) > LINE_ID_BYTES) return;
 	reply.text[0] = 0;
 	int error = ENOSYS;
 	for (size_t at = 0; at < sizeof VERBS / sizeof VERBS[0]; at++) {
 		if (machine->guest && !VERBS[at].in_guest) continue;
 		if (strcmp(VERBS[at].name, verb) == 0) error = VERBS[at].run(machine, rest, &reply);
 	}
-	answer(machine, id, error, &reply);
+	if (error == LATER) strcpy(machine->flush_id, id);
+	else answer(machine, id, error, &reply);
+}
+
+void lines_flushed(struct machine *machine) {
+	static const struct reply nothing;
+	answer(machine, machine->flush_id, disks_flushed(machine), &nothing);
 }
 
 static void handle_all(struct machine *machine) {

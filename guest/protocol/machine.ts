@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { connect, type Socket } from "node:net";
+import { constants } from "node:os";
 import { BoundedLines } from "#core/bounded-lines.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
@@ -110,7 +111,22 @@ export class MachineControl {
     await this.#ask("freeze");
   }
 
-  /** Lets them go on. */
+  /** Brings what the sandbox has written so far to its disk, while everything goes on. */
+  async flush(): Promise<void> {
+    try {
+      await this.#ask("flush");
+    } catch (error) {
+      // Somebody who left has asked for the same: what is not written yet, `lock` writes.
+      if (!(error instanceof MachineFailure && error.errno === constants.errno.EBUSY)) throw error;
+    }
+  }
+
+  /** Resolves when nothing writes to the disk any more, and it is a whole file system. Who writes waits for `thaw`. */
+  async lock(): Promise<void> {
+    await this.#ask("lock");
+  }
+
+  /** Lets all go on that was held, and writers. */
   async thaw(): Promise<void> {
     await this.#ask("thaw");
   }

@@ -1,9 +1,6 @@
-import { type BigIntStats, read, readSync } from "node:fs";
-import { promisify } from "node:util";
 import type { PackOptions, Skipped } from "#core/packing.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
 import type { ByteString, TreeEntry } from "#core/tar/entry.ts";
-import { dataExtents } from "#host/sys/holes.ts";
 import { CHUNK_BYTES } from "../erofs/format.ts";
 import type { Inode } from "../erofs/inode.ts";
 import { buildLayer, type Feed } from "../layer.ts";
@@ -12,12 +9,7 @@ import type { LayerStore } from "../store.ts";
 import { isKeptXattr } from "../xattr-policy.ts";
 import { type Names, pathMatcher } from "./patterns.ts";
 import { NEVER_SCRUBBED, SCRUB_PATTERNS } from "./scrub.ts";
-import { type Found, type Taken, type Visitor, type Walked, walk } from "./walk.ts";
-
-const readLater = promisify(read);
-
-/** Reads of more are given to another thread: they may have to wait for the disk. */
-const READ_AT_ONCE_BYTES = 256 * 1024;
+import type { FileBytes, FileStats, Found, Taken, Visitor, Walk } from "./visit.ts";
 
 /** Every sandbox has its own mounted over these; what an upper has there was made as a place for that. */
 const MOUNTED_DIRECTORIES: ReadonlySet<ByteString> = new Set(["proc", "sys", "dev"]);
@@ -26,9 +18,11 @@ const MOUNTED_FILES: ReadonlySet<ByteString> = new Set(["hostname", "hosts", "re
 /** An upper to pack, and where to. */
 export interface PackSource {
   readonly store: LayerStore;
-  /** The upper, or a copy of it. What is in it is hostile. */
-  readonly tree: Walked;
+  /** Walks the upper, or a copy of it. What is in it is hostile. */
+  readonly walk: Walk;
   readonly options: Pick<PackOptions, "exclude" | "keep">;
+  /** What every sandbox has of its own: left out, and counted nowhere. */
+  readonly isOwn?: (names: Names) => boolean;
   readonly limits?: ImportLimits;
   readonly signal: AbortSignal;
 }
@@ -52,13 +46,13 @@ export function checkPatterns(exclude: readonly string[]): void {
  * shrinks while it is read ends in zeros, one that grows ends where it did.
  */
 export async function packUpper(source: PackSource): Promise<PackedUpper> {
-  const { store, tree, signal } = source;
+  const { store, signal } = source;
   const options = { store, limits: source.limits ?? DEFAULT_LIMITS, whiteouts: "none", devices: "refuse" } as const;
   let packer: Packer | undefined;
   const { digest, dataBytes } = await buildLayer(options, async (feed) => {
-    const packing = new Packer(feed, source.options);
+    const packing = new Packer(feed, source);
     packer = packing;
-    await walk<Inode>(tree, packing, signal);
+    await source.walk<Inode>(packing, signal);
   });
   if (packer === undefined) throw new Error("a layer was built of nothing");
   return { digest, dataBytes, entries: packer.entries, skipped: packer.skipped };
@@ -70,13 +64,15 @@ class Packer implements Visitor<Inode> {
   readonly #feed: Feed;
   readonly #isExcluded: (names: Names) => boolean;
   readonly #isScrubbed: (names: Names) => boolean;
+  readonly #isOwn: (names: Names) => boolean;
   readonly #isPublic = pathMatcher(NEVER_SCRUBBED);
   readonly #buffer = Buffer.allocUnsafe(CHUNK_BYTES);
   /** Files of which more names are to come. */
   readonly #linked = new Map<bigint, { readonly inode: Inode; left: bigint }>();
 
-  constructor(feed: Feed, { exclude, keep }: PackSource["options"]) {
+  constructor(feed: Feed, { options: { exclude, keep }, isOwn }: Pick<PackSource, "options" | "isOwn">) {
     this.#feed = feed;
+    this.#isOwn = isOwn ?? (() => false);
     this.#isExcluded = pathMatcher(exclude);
     const rules = Object.entries(SCRUB_PATTERNS).filter(([rule]) => !keep.some((kept) => kept === rule));
     this.#isScrubbed = pathMatcher(rules.flatMap(([, patterns]) => patterns));
@@ -88,12 +84,12 @@ class Packer implements Visitor<Inode> {
 
   takes(found: Found): boolean {
     if (found.names.length === 0) return true;
-    if (isMountPlace(found) || this.#isLeftOut(found)) return false;
+    if (isMountPlace(found) || this.#isOwn(found.names) || this.#isLeftOut(found)) return false;
     this.entries += 1;
     return true;
   }
 
-  async visit({ names, stats, entry: described, fd, data, above }: Taken<Inode>): Promise<Inode> {
+  async visit({ names, stats, entry: described, file, data, above }: Taken<Inode>): Promise<Inode> {
     const { builder } = this.#feed;
     const entry = withKeptXattrs(described);
     if (above === undefined) return builder.tree.place(entry);
@@ -105,7 +101,7 @@ class Packer implements Visitor<Inode> {
     }
     const inode = builder.entryIn(above, name, entry);
     if (data !== undefined) await this.#whole(data);
-    else if (fd !== undefined) await this.#content(fd, stats);
+    else if (file !== undefined) await this.#content(file, Number(stats.size));
     if (!stats.isDirectory() && stats.nlink > 1n) this.#linked.set(stats.ino, { inode, left: stats.nlink - 1n });
     return inode;
   }
@@ -119,7 +115,7 @@ class Packer implements Visitor<Inode> {
     return true;
   }
 
-  #earlier({ ino, nlink }: BigIntStats): Inode | undefined {
+  #earlier({ ino, nlink }: FileStats): Inode | undefined {
     const linked = nlink > 1n ? this.#linked.get(ino) : undefined;
     if (linked === undefined) return undefined;
     linked.left -= 1n;
@@ -132,27 +128,22 @@ class Packer implements Visitor<Inode> {
     await this.#feed.drain();
   }
 
-  async #content(fd: number, stats: BigIntStats): Promise<void> {
-    const size = Number(stats.size);
-    const whole = [{ offset: 0, size }];
+  async #content(file: FileBytes, size: number): Promise<void> {
     let at = 0;
-    for (const extent of stats.blocks * 512n < stats.size ? dataExtents(fd, size) : whole) {
-      this.#feed.builder.hole(extent.offset - at);
-      await this.#bytes(fd, extent.offset, extent.size);
-      at = extent.offset + extent.size;
+    for await (const { offset, size: length } of file.extents()) {
+      this.#feed.builder.hole(offset - at);
+      await this.#bytes(file, offset, length);
+      at = offset + length;
     }
     this.#feed.builder.hole(size - at);
   }
 
-  async #bytes(fd: number, offset: number, size: number): Promise<void> {
+  async #bytes(file: FileBytes, offset: number, size: number): Promise<void> {
     for (let done = 0; done < size; ) {
-      const wanted = Math.min(size - done, CHUNK_BYTES);
-      const count =
-        wanted <= READ_AT_ONCE_BYTES
-          ? readSync(fd, this.#buffer, 0, wanted, offset + done)
-          : (await readLater(fd, this.#buffer, 0, wanted, offset + done)).bytesRead;
+      const piece = this.#buffer.subarray(0, Math.min(size - done, CHUNK_BYTES));
+      const count = await file.read(piece, offset + done);
       if (count === 0) return this.#feed.builder.hole(size - done);
-      this.#feed.builder.data(this.#buffer.subarray(0, count));
+      this.#feed.builder.data(piece.subarray(0, count));
       done += count;
       await this.#feed.drain();
     }
@@ -172,6 +163,6 @@ function isMountPlace({ names, stats }: Found): boolean {
 }
 
 /** An overlay's mark that a name of the layers below is gone. */
-function isWhiteout(stats: BigIntStats): boolean {
+function isWhiteout(stats: FileStats): boolean {
   return stats.isCharacterDevice() && stats.rdev === 0n;
 }

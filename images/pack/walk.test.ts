@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
-import { linkSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { linkSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { temporaryDirectory } from "../test-support/fixtures.ts";
-import { type Taken, type Visitor, walk } from "./walk.ts";
+import type { Taken, Visitor } from "./visit.ts";
+import { walk } from "./walk.ts";
 
 const never = new AbortController().signal;
 /** More than a walk looks ahead in one directory, and several directories within one look. */
@@ -40,11 +41,15 @@ class Notes implements Visitor<string> {
     return !this.leaves.has(names.join("/"));
   }
 
-  async visit({ names, fd, entry, above }: Taken<string>): Promise<string> {
+  async visit({ names, file, entry, above }: Taken<string>): Promise<string> {
     const path = names.join("/");
     if (names.length === 0) return path;
     assert.equal(above, names.slice(0, -1).join("/"), "a name was visited before its directory");
-    if (entry.type === "file") assert.equal(readFileSync(fd ?? -1, "utf8"), path === "d/again" ? "file-0" : path);
+    if (entry.type === "file") {
+      const bytes = Buffer.alloc(entry.size + 1);
+      const count = await file?.read(bytes, 0);
+      assert.equal(bytes.toString("utf8", 0, count), path === "d/again" ? "file-0" : path);
+    }
     this.seen.push(path);
     return path;
   }

@@ -6,17 +6,28 @@ import {
   lstatSync,
   opendirSync,
   openSync,
+  read,
   readlinkSync,
+  readSync,
 } from "node:fs";
 import { setImmediate } from "node:timers/promises";
+import { promisify } from "node:util";
 import { SandboxError } from "#core/errors.ts";
 import type { FileType } from "#core/sandbox.ts";
 import { type ByteString, badInput, byteString, shown, type TreeEntry } from "#core/tar/entry.ts";
+import type { Extent } from "#core/tree.ts";
 import { readSoon } from "#host/sys/advice.ts";
+import { dataExtents } from "#host/sys/holes.ts";
 import { readXattrs } from "#host/sys/xattrs.ts";
 import { CHUNK_BYTES } from "../erofs/format.ts";
 import { Original, type Source } from "./original.ts";
 import type { Names } from "./patterns.ts";
+import { type FileBytes, type Found, shownPath, type Taken, type Visitor } from "./visit.ts";
+
+const readLater = promisify(read);
+
+/** Reads of more are given to another thread: they may have to wait for the disk. */
+const READ_AT_ONCE_BYTES = 256 * 1024;
 
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 
@@ -31,37 +42,11 @@ interface Place<T> {
   made?: T;
 }
 
-/** One name that a walk came by. */
-export interface Found {
-  /** From the root down, its own last; the root has none. */
-  readonly names: Names;
-  readonly stats: BigIntStats;
-}
-
-/** One that is visited. */
-export interface Taken<T> extends Found {
-  readonly entry: TreeEntry;
-  /** A file, open for reading until the visit ends; undefined when its data was read already. */
-  readonly fd: number | undefined;
-  /** All data of a file, if it was read. */
-  readonly data: Uint8Array | undefined;
-  /** What was made of the directory that holds it. The root has none. */
-  readonly above: T | undefined;
-}
-
 /** A tree to walk. */
 export interface Walked {
   readonly dir: string;
   /** What it is a copy of, if it is one: numbers of files are the same in both. */
   readonly source?: Source | undefined;
-}
-
-/** What is done with a tree. */
-export interface Visitor<T> {
-  /** Whether a name is visited, and what is below it. Asked once, in the order of visits, and earlier than that. */
-  takes(found: Found): boolean;
-  /** Returns what those below will be visited with. */
-  visit(taken: Taken<T>): Promise<T>;
 }
 
 /**
@@ -97,6 +82,11 @@ export async function walk<T>(tree: Walked, visitor: Visitor<T>, signal: AbortSi
   }
 }
 
+/** One name that a walk of the system's files came by. */
+interface Seen extends Found {
+  readonly stats: BigIntStats;
+}
+
 /** Where something is found, and its data if that was read. */
 interface At {
   readonly at: Buffer;
@@ -107,14 +97,14 @@ interface At {
 class Waiting<T> implements Disposable {
   readonly place: Place<T> = {};
   readonly bytesAhead: number;
-  readonly #found: Found;
+  readonly #found: Seen;
   readonly #fd: number | undefined;
   readonly #data: Uint8Array | undefined;
   readonly #entry: TreeEntry;
   readonly #parent: Place<T> | undefined;
 
   /** Opens a file, and lets its data come, if that is not here. */
-  constructor({ names, stats, at, data }: Found & At, parent: Place<T> | undefined) {
+  constructor({ names, stats, at, data }: Seen & At, parent: Place<T> | undefined) {
     this.#parent = parent;
     this.#data = data;
     this.#fd = stats.isFile() && data === undefined ? openFile(at) : undefined;
@@ -133,11 +123,34 @@ class Waiting<T> implements Disposable {
   }
 
   get taken(): Taken<T> {
-    return { ...this.#found, entry: this.#entry, fd: this.#fd, data: this.#data, above: this.#parent?.made };
+    const file = this.#fd === undefined ? undefined : new OpenFile(this.#fd, this.#found.stats);
+    return { ...this.#found, entry: this.#entry, file, data: this.#data, above: this.#parent?.made };
   }
 
   [Symbol.dispose](): void {
     if (this.#fd !== undefined) closeSync(this.#fd);
+  }
+}
+
+/** The data of an open file. */
+class OpenFile implements FileBytes {
+  readonly #fd: number;
+  readonly #stats: BigIntStats;
+
+  constructor(fd: number, stats: BigIntStats) {
+    this.#fd = fd;
+    this.#stats = stats;
+  }
+
+  extents(): Iterable<Extent> {
+    const size = Number(this.#stats.size);
+    return this.#stats.blocks * 512n < this.#stats.size ? dataExtents(this.#fd, size) : [{ offset: 0, size }];
+  }
+
+  read(into: Uint8Array, offset: number): number | Promise<number> {
+    const { length } = into;
+    if (length <= READ_AT_ONCE_BYTES) return readSync(this.#fd, into, 0, length, offset);
+    return readLater(this.#fd, into, 0, length, offset).then(({ bytesRead }) => bytesRead);
   }
 }
 
@@ -278,16 +291,13 @@ class Turns {
   }
 }
 
-/** As many names as a message is the better for. */
-const SHOWN_NAMES = 16;
-
-/** What there is to know of a file but for its data. Its path is for messages: of a deep one it is the end. */
-function describe({ names, stats }: Found, at: Buffer): TreeEntry {
+/** What there is to know of a file but for its data. */
+function describe({ names, stats }: Seen, at: Buffer): TreeEntry {
   const type = typeOf(stats);
   const device = Number(stats.rdev);
   const nanoseconds = ((stats.mtimeNs % 1_000_000_000n) + 1_000_000_000n) % 1_000_000_000n;
   return {
-    path: names.slice(-SHOWN_NAMES).join("/"),
+    path: shownPath(names),
     type,
     mode: Number(stats.mode) & 0o7777,
     uid: Number(stats.uid),

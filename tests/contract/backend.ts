@@ -10,4 +10,6 @@ export interface ContractBackend {
   create(node: TestNode, request?: Partial<CreateSandbox>): Promise<Sandbox>;
   /** Ends what runs the sandbox without a word, as a fault of the platform would. */
   crash(node: TestNode, sandbox: Sandbox): Promise<void>;
+  /** What a program does for what it wrote to outlive that; absent where all of it does. */
+  readonly settle?: string;
 }

@@ -34,9 +34,8 @@ export async function microvmRig(): Promise<MicrovmRig> {
   const { layers } = await hostBusybox(store);
   const mounts = await openLayerMounts({ store, runDir: join(root, "run") });
   const options: MicrovmOptions = {
-    edge,
-    dataDir: join(root, "data"),
-    runDir: join(root, "run"),
+    ...{ edge, store },
+    ...{ dataDir: join(root, "data"), runDir: join(root, "run") },
     binaries: { cradle: join(BUILD, "dsec-cradle"), agent: join(BUILD, "dsec-agent"), shell: "/bin/bash-static" },
     supply: new LayerSupply(store, undefined),
     mounts,

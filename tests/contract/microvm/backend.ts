@@ -1,7 +1,6 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { DsecError } from "#sdk";
-import type { TestNode } from "../../support/node.ts";
+import { DsecError, type Sandbox } from "#sdk";
 import { create, startNodeWithBase } from "../../support/sandbox.ts";
 import type { ContractBackend } from "../backend.ts";
 
@@ -14,10 +13,11 @@ export const MICROVM: ContractBackend = {
   name: "microVM",
   async startNode(options = {}) {
     const node = await startNodeWithBase({ ...options, words: [...WORDS, ...(options.words ?? [])] });
-    await bootTemplate(node);
+    await (await MICROVM.create(node)).remove();
     return node;
   },
-  create: (node, request = {}) => create(node, { backend: "microvm", ...request }),
+  create: (node, request = {}) => booted(() => create(node, { backend: "microvm", ...request })),
+  settle: "sync",
   async crash(node, { id }) {
     const monitor = JSON.parse(readFileSync(join(node.runDir, "machines", id, "vmm.json"), "utf8")) as { pid: number };
     process.kill(monitor.pid, "SIGKILL");
@@ -26,11 +26,11 @@ export const MICROVM: ContractBackend = {
 
 const MOST_BOOTS = 5;
 
-/** The first machine of a kernel boots it, which may take a busy host longer than a create may take. The template comes into being all the same. */
-async function bootTemplate(node: TestNode): Promise<void> {
+/** The first machine of a kind boots it, which may take a busy host longer than a create may take. The template comes into being all the same. */
+async function booted(make: () => Promise<Sandbox>): Promise<Sandbox> {
   for (let boots = 1; ; boots++) {
     try {
-      return await (await create(node, { backend: "microvm" })).remove();
+      return await make();
     } catch (error) {
       if (boots === MOST_BOOTS || !(error instanceof DsecError && error.kind === "DeadlineExceeded")) throw error;
     }
