@@ -1,5 +1,5 @@
 import { type Static, Type } from "typebox";
-import { SCRUB_RULES } from "#core/packing.ts";
+import { FORK_NODES, SCRUB_RULES } from "#core/packing.ts";
 import { ArtifactName, ArtifactView, ConfigRequest } from "./artifacts.ts";
 import { ErrorBody } from "./errors.ts";
 import { SandboxView } from "./sandboxes.ts";
@@ -50,6 +50,12 @@ export type PackView = Static<typeof PackView>;
 export const ForkRequest = closed({
   count: Type.Integer({ minimum: 1, maximum: 256 }),
   labels: Type.Optional(described(Labels, "Beside those of the sandbox.")),
+  nodes: Type.Optional(
+    described(
+      oneOf(FORK_NODES),
+      "Where: any, the sandbox's node while it has room and then others; same, its node alone; other, none on its node. Default any.",
+    ),
+  ),
 });
 export type ForkRequest = Static<typeof ForkRequest>;
 

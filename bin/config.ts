@@ -30,6 +30,15 @@ const loadNode = defineSettings(
       "Domain of hosts {port}-{id}.DOMAIN that lead to ports of sandboxes; *.DOMAIN must lead here. Without one, ports have no hosts.",
     ),
     nodeApi: choice(["memory", "websocket"], "memory", "How the apiserver talks to the edge of this process."),
+    forkListen: text(
+      undefined,
+      "Where servers that name this node in --fork-nodes reach it, ADDRESS:PORT; in a network of your own, nothing is encrypted. None: nowhere.",
+    ),
+    forkNodes: text(
+      "",
+      "Other nodes for forks that this one has no room for: EDGE=ADDRESS:PORT, separated by commas. They have the same --store.",
+    ),
+    nodeToken: path(undefined, "File of mode 600 with the secret that nodes show each other for that."),
     edge: text("local", "Id of this node: 1 to 16 of a-z and 0-9. Part of every sandbox id."),
     maxSandboxes: integer("4000", "Most live sandboxes.", { min: 1, max: 30_000 }),
     cpuOvercommit: integer(

@@ -1,14 +1,13 @@
 import { randomBytes } from "node:crypto";
-import { once } from "node:events";
 import type { Logger } from "pino";
-import WebSocket from "ws";
 import type { Node } from "#core/node.ts";
 import { RemoteNode } from "#core/node-remote.ts";
 import { memoryPair } from "#core/rpc/memory-pair.ts";
 import type { OnFault } from "#core/rpc/serving.ts";
-import { WEBSOCKET_MAX_PAYLOAD_BYTES, websocketTransport } from "#core/rpc/websocket.ts";
+import { websocketTransport } from "#core/rpc/websocket.ts";
 import { listenNode } from "#edge/listen.ts";
 import { serveNode } from "#edge/server.ts";
+import { dialNode } from "./dial-node.ts";
 
 /**
  * The edge of this process as the apiserver sees it: behind the framed node API, as an edge of another machine would be. The
@@ -37,11 +36,5 @@ function overMemory(edge: Node, fault: OnFault): RemoteNode {
 async function overWebSocket(edge: Node, fault: OnFault, opened: AsyncDisposableStack): Promise<RemoteNode> {
   const token = randomBytes(32).toString("hex");
   const { url } = opened.use(await listenNode(edge, { host: "127.0.0.1", port: 0, token, fault }));
-  const socket = new WebSocket(url, {
-    headers: { authorization: `Bearer ${token}` },
-    maxPayload: WEBSOCKET_MAX_PAYLOAD_BYTES,
-    perMessageDeflate: false,
-  });
-  await once(socket, "open");
-  return new RemoteNode(websocketTransport(socket));
+  return new RemoteNode(websocketTransport(await dialNode(url, token)));
 }

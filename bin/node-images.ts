@@ -4,6 +4,7 @@ import { join } from "node:path";
 import type { Logger } from "pino";
 import { systemClock } from "#core/clock.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
+import type { LayerDigest } from "#core/sandbox.ts";
 import { type LayerMounts, openLayerMounts } from "#images/mounts.ts";
 import type { ObjectStore } from "#images/store/object-store.ts";
 import { StorePins } from "#images/store/pins.ts";
@@ -22,6 +23,8 @@ export interface NodeImages extends AsyncDisposable {
   /** The store that it shares with other nodes, if any, and what it shares there. */
   readonly objects: ObjectStore | undefined;
   readonly shared: StoreCatalogue | undefined;
+  /** Sees that the store has layers of this node; undefined without a store. */
+  readonly share: ((layers: readonly LayerDigest[], signal: AbortSignal) => Promise<void>) | undefined;
   readonly supply: LayerSupply;
   readonly mounts: LayerMounts;
 }
@@ -62,6 +65,7 @@ export async function openNodeImages(config: NodeConfig, options: NodeImagesOpti
     store,
     objects: place?.objects,
     shared,
+    share: layers && ((digests, signal) => layers.push(digests, signal)),
     supply,
     mounts,
     [Symbol.asyncDispose]: () => closing.disposeAsync(),

@@ -12,7 +12,6 @@ import { openVmBackend, type VmOptions } from "#backends/vm/backend.ts";
 import { type ControlConfig, openControl, SqliteState } from "#control/index.ts";
 import type { Backend } from "#core/backend.ts";
 import { systemClock } from "#core/clock.ts";
-import { SandboxError } from "#core/errors.ts";
 import { parseEdgeId } from "#core/ids.ts";
 import { EDGE_DEFAULTS } from "#edge/config.ts";
 import { openEdge } from "#edge/edge.ts";
@@ -21,10 +20,12 @@ import type { RegistrySettings } from "#host/fetch/skopeo.ts";
 import { helperUid } from "#host/id-ranges.ts";
 import { availableMemoryMiB } from "#host/sys/memory.ts";
 import { provideTerminals } from "#host/terminals.ts";
+import { parseAddress } from "./address.ts";
 import { type MakerParts, openArtifactMaker } from "./artifact-maker.ts";
 import type { NodeConfig } from "./config.ts";
 import { connectEdge } from "./connect-edge.ts";
 import { lockDataDir } from "./data-lock.ts";
+import { checkForkSettings, joinForkNodes, takeForks } from "./fork-nodes.ts";
 import { openNodeImages } from "./node-images.ts";
 import { tokenFile } from "./places.ts";
 import { built, SESSION_SHELL } from "./programs.ts";
@@ -50,7 +51,8 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
   let keepSandboxes = true;
   await using opened = new AsyncDisposableStack();
   opened.use(lockDataDir(config.dataDir));
-  const { store, objects, shared, supply, mounts } = opened.use(
+  checkForkSettings(config);
+  const { store, objects, share, shared, supply, mounts } = opened.use(
     await openNodeImages(config, { log, keepsMounts: () => keepSandboxes }),
   );
   const parts = { ...backendPlaces(config), store, supply, config, log: say };
@@ -66,6 +68,7 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
       openFunctions({ backend: containers, host, settings: functionSettings(config), clock, log: say }),
     clock,
     log,
+    share,
     availableMemoryMiB,
   });
   mounts.forgetLost();
@@ -85,6 +88,8 @@ export async function openNode(config: NodeConfig): Promise<OpenNode> {
     }),
   );
   await provideToken(control, tokenFile(config));
+  opened.use(await joinForkNodes(control, config, log));
+  opened.use(await takeForks(edge, config, log));
   const url = await control.listen();
   const closing = opened.move();
   return {
@@ -129,20 +134,9 @@ function backendPlaces({ edge, dataDir, runDir }: NodeConfig) {
   return { edge: parseEdgeId(edge), dataDir, runDir, binaries };
 }
 
-/** `host:port`, an IPv6 address in brackets. */
-function parseListen(listen: string): { readonly host: string; readonly port: number } {
-  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(listen);
-  const host = match?.[1] ?? match?.[2];
-  const port = Number(match?.[3]);
-  if (host === undefined || port > 65_535) {
-    throw new SandboxError("InvalidArgument", `--listen: ${JSON.stringify(listen)} is not ADDRESS:PORT`);
-  }
-  return { host, port };
-}
-
 function controlConfig(config: NodeConfig): ControlConfig {
   return {
-    ...parseListen(config.listen),
+    ...parseAddress(config.listen, "--listen"),
     version: VERSION,
     portDomain: config.portDomain,
     buildCacheMs: config.buildCacheAge,

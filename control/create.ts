@@ -206,7 +206,11 @@ export class Creator {
   }
 }
 
-function demandOf({ backend, resources: { cpus, memoryMiB } }: Pick<SandboxSpec, "backend" | "resources">): Demand {
+/** What placement asks nodes for. */
+export function demandOf({
+  backend,
+  resources: { cpus, memoryMiB },
+}: Pick<SandboxSpec, "backend" | "resources">): Demand {
   return { backend, cpus, memoryMiB };
 }
 

@@ -5,6 +5,7 @@ import type { Node } from "#core/node.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 
 const soon = () => AbortSignal.timeout(30_000);
+const NEVER = { snapshot: "never" } as const;
 const FILE = { mode: 0o644, parents: false, user: undefined };
 
 /** The promises of `Node` about packing. `ready` makes a sandbox that has written nothing yet, on a node that is made for the test. */
@@ -49,7 +50,7 @@ export function forksOfNode(rig: () => { readonly node: Node; spec(): SandboxSpe
     await node.create(parent, soon());
     await node.writeFile(parent.id, { ...FILE, path: Buffer.from("/forked") }, once("some bytes"), soon());
     const children = [1, 2].map((n) => ({ id: rig().spec().id, labels: { n: String(n) } }));
-    const { outcomes } = await node.fork(parent.id, children, soon());
+    const { outcomes } = await node.fork(parent.id, children, NEVER, soon());
     assert.deepEqual(outcomes, [{}, {}]);
     for (const { id, labels } of children) {
       const { spec, state } = await node.inspect(id, soon());
@@ -57,7 +58,7 @@ export function forksOfNode(rig: () => { readonly node: Node; spec(): SandboxSpe
       assert.equal(JSON.stringify([spec.layers, spec.resources]), JSON.stringify([parent.layers, parent.resources]));
       assert.equal((await node.stat(id, { path: Buffer.from("/forked"), user: undefined }, soon())).size, 10);
     }
-    assert.deepEqual((await node.fork(parent.id, children, soon())).outcomes, [{}, {}]);
+    assert.deepEqual((await node.fork(parent.id, children, NEVER, soon())).outcomes, [{}, {}]);
     assert.equal((await node.list({}, soon())).length, 3);
   });
 
@@ -68,14 +69,14 @@ export function forksOfNode(rig: () => { readonly node: Node; spec(): SandboxSpe
     await node.create(other, soon());
     const child = { id: rig().spec().id, labels: {} };
     for (const children of [[], [child, child], Array.from({ length: 257 }, () => child)]) {
-      await assert.rejects(node.fork(parent.id, children, soon()), { kind: "InvalidArgument" });
+      await assert.rejects(node.fork(parent.id, children, NEVER, soon()), { kind: "InvalidArgument" });
     }
-    const { outcomes } = await node.fork(parent.id, [{ id: other.id, labels: {} }], soon());
+    const { outcomes } = await node.fork(parent.id, [{ id: other.id, labels: {} }], NEVER, soon());
     assert.deepEqual(
       outcomes.map(({ error }) => error?.kind),
       ["AlreadyExists"],
     );
-    await assert.rejects(node.fork(child.id, [child], soon()), { kind: "NotFound" });
+    await assert.rejects(node.fork(child.id, [child], NEVER, soon()), { kind: "NotFound" });
   });
 }
 

@@ -52,7 +52,7 @@ import {
   type NodeMethod,
   type StdinArguments,
 } from "#core/node-wire.ts";
-import type { ForkChild, Forked, PackedDiff, PackOptions } from "#core/packing.ts";
+import type { ForkChild, Forked, ForkSnapshot, PackedDiff, PackOptions } from "#core/packing.ts";
 import type { PortPiece } from "#core/ports.ts";
 import type { Payload } from "#core/rpc/frames.ts";
 import { type RpcOptions, RpcPeer } from "#core/rpc/peer.ts";
@@ -257,8 +257,13 @@ export class RemoteNode implements Node, Disposable {
     return this.#call("packDiff", [id, options], signal);
   }
 
-  fork(id: SandboxId, children: readonly ForkChild[], signal: AbortSignal): Promise<Forked> {
-    return this.#call("fork", [id, children], signal);
+  fork(
+    id: SandboxId,
+    children: readonly ForkChild[],
+    options: { readonly snapshot: ForkSnapshot },
+    signal: AbortSignal,
+  ): Promise<Forked> {
+    return this.#call("fork", [id, children, options], signal);
   }
 
   invoke(call: FunctionCall, signal: AbortSignal): Promise<HeldResult> {

@@ -50,10 +50,29 @@ export interface ForkChild {
   readonly labels: Readonly<Record<string, string>>;
 }
 
+/** Which nodes may hold the forks of a sandbox: its own and then others, its own alone, or others alone. */
+export const FORK_NODES = ["any", "same", "other"] as const;
+export type ForkNodes = (typeof FORK_NODES)[number];
+
+/**
+ * Whether a fork makes layers of the same instant, too, and puts them where other nodes find them: `if-full` when the node has no room
+ * for some of the children.
+ */
+export const FORK_SNAPSHOTS = ["never", "if-full", "always"] as const;
+export type ForkSnapshot = (typeof FORK_SNAPSHOTS)[number];
+
 /** What came of a fork: for each child, in the order asked for, nothing when it is ready, or why there is none. */
 export interface Forked {
   readonly frozenMs: number;
   readonly outcomes: readonly { readonly error?: WireError }[];
+  /** For children on other nodes: all that the sandbox is, lowest first, in the store; or why there are no such layers. */
+  readonly snapshot?: { readonly layers: readonly LayerDigest[] } | { readonly error: WireError };
+}
+
+/** What a child is made of: called by its id, as its parent is, unless the parent was given a name. */
+export function childSpec(parent: SandboxSpec, { id, labels }: ForkChild): SandboxSpec {
+  const hostname = parent.hostname === parent.id ? id : parent.hostname;
+  return { ...parent, id, hostname, labels: { ...parent.labels, ...labels }, parent: parent.id };
 }
 
 /**
@@ -72,11 +91,28 @@ export interface Packing {
 export interface Copying {
   /** Whether `copy` works here: else a fork is made of a pack. */
   readonly copies: boolean;
+  /** Whether `copy` can make layers, too, of which a sandbox on another node begins like a copy. */
+  readonly packs: boolean;
   /** What runs in a sandbox goes on in its copies, and their agents know it. Else they begin with its files alone. */
   readonly processes: boolean;
   /**
-   * Copies what a sandbox is, all at one instant, for sandboxes that are created with a place that says so. Shares the data.
-   * Resolves with how long it was held still. When it rejects, no copy is left.
+   * Copies what a sandbox is, all at one instant, for sandboxes that are created with a place that says so. Shares the data. When it
+   * rejects, no copy is left.
    */
-  copy(spec: SandboxSpec, to: readonly SandboxId[], signal: AbortSignal): Promise<{ readonly frozenMs: number }>;
+  copy(spec: SandboxSpec, copies: Copies, signal: AbortSignal): Promise<Copied>;
+}
+
+/** What to make of one instant of a sandbox. */
+export interface Copies {
+  readonly to: readonly SandboxId[];
+  /** How to make layers of it as well; only where `packs` says so. */
+  readonly pack?: PackOptions | undefined;
+}
+
+/** Copies that are there. */
+export interface Copied {
+  /** How long the sandbox was held still. */
+  readonly frozenMs: number;
+  /** The pack that was asked for, which takes longer. Rejects as `Packing.pack` does. */
+  readonly packed?: Promise<PackedDiff>;
 }

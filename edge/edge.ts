@@ -5,8 +5,8 @@ import type { FunctionCall, FunctionHost, Functions, HeldResult } from "#core/fu
 import type { InvocationId, SandboxId } from "#core/ids.ts";
 import type { InvocationWait, Node, NodeInfo, ResourceCount, SandboxFilter, UsageRead } from "#core/node.ts";
 import { canonical } from "#core/pack.ts";
-import type { ForkChild, Forked, PackedDiff, PackOptions } from "#core/packing.ts";
-import type { BackendKind, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
+import type { ForkChild, Forked, ForkSnapshot, PackedDiff, PackOptions } from "#core/packing.ts";
+import type { BackendKind, LayerDigest, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 import { abortable } from "#edge/abort.ts";
 import { Admission, overcommitted } from "#edge/admission.ts";
@@ -36,6 +36,8 @@ export interface EdgeOptions {
   readonly log: EdgeLog;
   /** Makes what runs functions here, with its share of this node; undefined: nothing does. */
   readonly functions?: ((host: FunctionHost) => Functions) | undefined;
+  /** Sees that the store that nodes share has these layers; undefined: they share none. */
+  readonly share?: ((layers: readonly LayerDigest[], signal: AbortSignal) => Promise<void>) | undefined;
   /** Measures what the machine could still give to sandboxes. */
   availableMemoryMiB(): number;
 }
@@ -189,14 +191,24 @@ export class Edge extends GuestCalls implements Node {
     return packDiff(this.calling(id, signal), options);
   }
 
-  async fork(id: SandboxId, children: readonly ForkChild[], signal: AbortSignal): Promise<Forked> {
+  async fork(
+    id: SandboxId,
+    children: readonly ForkChild[],
+    options: { readonly snapshot: ForkSnapshot },
+    signal: AbortSignal,
+  ): Promise<Forked> {
     const call = this.calling(id, signal);
     try {
-      return await forkSandbox(call, children, {
-        edge: this.#options.config.edge,
-        known: (child) => this.#drivers.get(child),
-        begin: (spec, copied) => this.#beginOrMakeRoom(spec, signal, copied),
-      });
+      return await forkSandbox(
+        call,
+        { children, ...options },
+        {
+          share: this.#options.share,
+          edge: this.#options.config.edge,
+          known: (child) => this.#drivers.get(child),
+          begin: (spec, copied) => this.#beginOrMakeRoom(spec, signal, copied),
+        },
+      );
     } finally {
       this.#lookAhead();
     }

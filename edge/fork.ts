@@ -1,8 +1,18 @@
-import { SandboxError, toWire } from "#core/errors.ts";
+import { asSandboxError, SandboxError, toWire } from "#core/errors.ts";
 import { type EdgeId, edgeOf, parseSandboxId, type SandboxId } from "#core/ids.ts";
 import { canonical } from "#core/pack.ts";
-import type { Copying, ForkChild, Forked, Packing, PackOptions } from "#core/packing.ts";
-import type { SandboxSpec } from "#core/sandbox.ts";
+import {
+  type Copying,
+  childSpec,
+  FORK_SNAPSHOTS,
+  type ForkChild,
+  type Forked,
+  type ForkSnapshot,
+  type PackedDiff,
+  type Packing,
+  type PackOptions,
+} from "#core/packing.ts";
+import type { LayerDigest, SandboxSpec } from "#core/sandbox.ts";
 import type { Carried } from "#edge/carried.ts";
 import type { CommandCall } from "#edge/command-calls.ts";
 import type { SandboxDriver } from "#edge/driver.ts";
@@ -10,18 +20,27 @@ import type { SandboxDriver } from "#edge/driver.ts";
 /** One instant for all of them; more would hold up whoever waits for the first. */
 const MAX_CHILDREN = 256;
 
-/** Where there are no copies, all goes into a layer: nothing of a sandbox is kept from its own children. */
+/** Where copies cannot go, all goes into a layer: nothing of a sandbox is kept from its own children. */
 const EVERYTHING: PackOptions = { exclude: [], keep: ["credentials", "history"], consistent: true };
+
+/** What is asked of a fork. */
+export interface ForkWish {
+  readonly children: readonly ForkChild[];
+  readonly snapshot: ForkSnapshot;
+}
 
 /** What a fork needs of its edge. */
 export interface ForkHost {
   readonly edge: EdgeId;
+  /** Puts layers where other nodes find them; undefined: there is no such place. */
+  readonly share: ((layers: readonly LayerDigest[], signal: AbortSignal) => Promise<void>) | undefined;
   known(id: SandboxId): SandboxDriver | undefined;
   /** Begins a bring-up, which waits for `copied`. Rejects when the node has no room. */
   begin(spec: SandboxSpec, copied: Promise<Carried | undefined> | undefined): Promise<SandboxDriver>;
 }
 
 //   intent of each child ─► one instant of the parent ─► a copy for each ─► each comes up by itself
+//                                    └─► layers of it, for children elsewhere ─► the store that nodes share
 //
 // Where processes are copied, too, the records of those commands go along: before the instant, what the edge has of their outputs; from there
 // on, what each child's own agent has kept, which forgets nothing in between.
@@ -29,10 +48,10 @@ export interface ForkHost {
 /** See `Node.fork`. The parent does not count as idle meanwhile; its removal ends what is not copied yet. */
 export async function forkSandbox(
   { driver, signal }: CommandCall,
-  children: readonly ForkChild[],
+  { children, snapshot }: ForkWish,
   host: ForkHost,
 ): Promise<Forked> {
-  validateChildren(children, host.edge);
+  validateChildren(children, snapshot, host.edge);
   using _busy = driver.busy();
   await driver.awake("fork", signal);
   const { backend } = driver.beside("fork");
@@ -44,11 +63,14 @@ export async function forkSandbox(
   }
   const parent = driver.info.spec;
   const specs = children.map((child) => childSpec(parent, child));
-  const parts = { packing: backend.packing, copying, driver, parent, host };
+  const parts = { packing: backend.packing, copying, driver, parent, host, snapshot };
   await using fork = new Fork(parts, AbortSignal.any([signal, driver.leaving]));
   await fork.begin(specs.filter(({ id }) => host.known(id) === undefined));
-  const outcomes = await Promise.all(specs.map((spec) => fork.outcome(spec, signal)));
-  return { frozenMs: fork.frozenMs, outcomes };
+  const [made, ...outcomes] = await Promise.all([
+    fork.snapshot(signal),
+    ...specs.map((spec) => fork.outcome(spec, signal)),
+  ]);
+  return { frozenMs: fork.frozenMs, outcomes, ...(made === undefined ? {} : { snapshot: made }) };
 }
 
 interface ForkParts {
@@ -57,6 +79,7 @@ interface ForkParts {
   readonly driver: SandboxDriver;
   readonly parent: SandboxSpec;
   readonly host: ForkHost;
+  readonly snapshot: ForkSnapshot;
 }
 
 class Fork implements AsyncDisposable {
@@ -65,6 +88,7 @@ class Fork implements AsyncDisposable {
   readonly #signal: AbortSignal;
   readonly #refused = new Map<SandboxId, unknown>();
   readonly #carried = new AsyncDisposableStack();
+  #layers: Promise<readonly LayerDigest[]> | undefined;
 
   constructor(parts: ForkParts, signal: AbortSignal) {
     this.#parts = parts;
@@ -73,12 +97,13 @@ class Fork implements AsyncDisposable {
 
   /** Rejects when there is nothing to begin with; children that were begun hear of it and go. */
   async begin(specs: readonly SandboxSpec[]): Promise<void> {
-    if (specs.length === 0) return;
-    const { packing, copying, parent } = this.#parts;
+    const { packing, copying, parent, snapshot } = this.#parts;
+    if (specs.length === 0 && (snapshot !== "always" || !this.#canShare())) return;
     if (copying.copies || packing === undefined) return await this.#beginWithCopies(specs);
-    const { layers, frozenMs } = await packing.pack(parent, EVERYTHING, this.#signal);
-    this.frozenMs = frozenMs;
-    for (const spec of specs) await this.#beginOne({ ...spec, layers }, undefined);
+    const packed = await packing.pack(parent, EVERYTHING, this.#signal);
+    this.frozenMs = packed.frozenMs;
+    for (const spec of specs) await this.#beginOne({ ...spec, layers: packed.layers }, undefined);
+    if (this.#needsLayers) this.#keepLayers(Promise.resolve(packed));
   }
 
   async #beginWithCopies(specs: readonly SandboxSpec[]): Promise<void> {
@@ -88,15 +113,67 @@ class Fork implements AsyncDisposable {
     copied.promise.catch(() => undefined);
     for (const spec of specs) await this.#beginOne(spec, copied.promise);
     const begun = specs.map(({ id }) => id).filter((id) => !this.#refused.has(id));
+    const pack = this.#needsLayers && this.#canShare() ? EVERYTHING : undefined;
+    if (begun.length === 0 && pack === undefined) return;
     try {
       const carrying = copying.processes ? this.#carried.use(driver.commands.carry()) : undefined;
-      const { frozenMs } = await copying.copy(parent, begun, this.#signal);
+      const { frozenMs, packed } = await copying.copy(parent, { to: begun, pack }, this.#signal);
+      if (packed !== undefined) this.#keepLayers(packed);
       carrying?.copied();
       this.frozenMs = frozenMs;
       copied.resolve(carrying?.carried);
     } catch (error) {
       copied.reject(error);
       throw error;
+    }
+  }
+
+  get #needsLayers(): boolean {
+    const { snapshot } = this.#parts;
+    if (snapshot !== "if-full") return snapshot === "always";
+    return [...this.#refused.values()].some((error) => asSandboxError(error).kind === "NodeFull");
+  }
+
+  /** False: the snapshot has failed before it is begun, and nobody is held still for it. */
+  #canShare(): boolean {
+    const { copying, host, driver } = this.#parts;
+    if (copying.packs && host.share !== undefined) return true;
+    const error =
+      host.share === undefined
+        ? new SandboxError("FailedPrecondition", `node ${host.edge} shares no store with others`, {
+            hint: "start all nodes with the same --store",
+          })
+        : new SandboxError(
+            "FailedPrecondition",
+            `sandboxes of the ${driver.spec.backend} backend are forked on their own node only`,
+          );
+    this.#setLayers(Promise.reject(error));
+    return false;
+  }
+
+  #keepLayers(packed: Promise<PackedDiff>): void {
+    if (this.#canShare()) this.#setLayers(packed.then(({ layers }) => this.#shared(layers)));
+  }
+
+  #setLayers(layers: Promise<readonly LayerDigest[]>): void {
+    // It may be asked for after it has failed, or never.
+    layers.catch(() => undefined);
+    this.#layers = layers;
+  }
+
+  async #shared(layers: readonly LayerDigest[]): Promise<readonly LayerDigest[]> {
+    await this.#parts.host.share?.(layers, this.#signal);
+    return layers;
+  }
+
+  /** What became of the snapshot; undefined when there was no need of one. */
+  async snapshot(signal: AbortSignal): Promise<Forked["snapshot"]> {
+    try {
+      const layers = await this.#layers;
+      return layers && { layers };
+    } catch (error) {
+      signal.throwIfAborted();
+      return { error: toWire(error) };
     }
   }
 
@@ -132,15 +209,11 @@ class Fork implements AsyncDisposable {
   }
 }
 
-/** A sandbox is called by its id unless it was given a name, and so is each child. */
-function childSpec(parent: SandboxSpec, { id, labels }: ForkChild): SandboxSpec {
-  const hostname = parent.hostname === parent.id ? id : parent.hostname;
-  return { ...parent, id, hostname, labels: { ...parent.labels, ...labels }, parent: parent.id };
-}
-
-function validateChildren(children: readonly ForkChild[], edge: EdgeId): void {
-  if (!Array.isArray(children) || children.length < 1 || children.length > MAX_CHILDREN) {
-    refuse("children", `must be 1 to ${MAX_CHILDREN}`);
+function validateChildren(children: readonly ForkChild[], snapshot: ForkSnapshot, edge: EdgeId): void {
+  if (!FORK_SNAPSHOTS.includes(snapshot)) refuse("snapshot", `must be one of ${FORK_SNAPSHOTS.join(", ")}`);
+  const least = snapshot === "always" ? 0 : 1;
+  if (!Array.isArray(children) || children.length < least || children.length > MAX_CHILDREN) {
+    refuse("children", `must be ${least} to ${MAX_CHILDREN}`);
   }
   for (const { id, labels } of children) {
     if (edgeOf(parseSandboxId(String(id))) !== edge) refuse("id", `names another edge than ${edge}`);

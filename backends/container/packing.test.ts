@@ -20,7 +20,7 @@ test("where uppers are plain directories a sandbox is held still until it is pac
   const packed = await packing.pack(spec, OPTIONS, soon());
   assert.deepEqual([packed.entries, packed.dataBytes, packed.frozenMs > 0], [2, 5, true]);
   assert.equal((await packing.pack(spec, { ...OPTIONS, consistent: false }, soon())).layer, packed.layer);
-  await assert.rejects(copying.copy(spec, [rig.spec().id], soon()), { kind: "FailedPrecondition" });
+  await assert.rejects(copying.copy(spec, { to: [rig.spec().id] }, soon()), { kind: "FailedPrecondition" });
 });
 
 test("a copy that fails half-way leaves none", async () => {
@@ -28,7 +28,7 @@ test("a copy that fails half-way leaves none", async () => {
   const [spec, first, taken] = [rig.spec(), rig.spec(), rig.spec()];
   await rig.backend.create(spec, { slot: 1 }, soon());
   await rig.backend.create(taken, { slot: 2 }, soon());
-  const copying = rig.backend.copying?.copy(spec, [first.id, taken.id], soon());
+  const copying = rig.backend.copying?.copy(spec, { to: [first.id, taken.id] }, soon());
   await assert.rejects(copying ?? Promise.resolve(), { kind: "AlreadyExists" });
   assert.deepEqual((await rig.backend.inventory()).uppers, new Set([spec.id, taken.id]));
 });

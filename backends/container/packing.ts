@@ -1,5 +1,5 @@
 import type { SandboxId } from "#core/ids.ts";
-import type { Copying, PackedDiff, Packing, PackOptions } from "#core/packing.ts";
+import type { Copied, Copies, Copying, PackedDiff, Packing, PackOptions } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Cgroups } from "#host/cgroup/cgroups.ts";
 import type { Still, UpperReading, Volume } from "#host/volume/volume.ts";
@@ -23,6 +23,7 @@ export interface PackingParts {
 /** Packs containers. */
 export class ContainerPacking implements Packing, Copying {
   readonly processes = false;
+  readonly packs = true;
   readonly #parts: PackingParts;
   readonly #turns = new Map<SandboxId, Promise<unknown>>();
 
@@ -34,8 +35,8 @@ export class ContainerPacking implements Packing, Copying {
     const { volume, store } = this.#parts;
     checkPatterns(options.exclude);
     const still = options.consistent ? this.#stillness(spec.id, signal) : undefined;
-    const packed = await withReading(volume.readUpper(spec.id, still), ({ dir, source }) =>
-      packUpper({ store, walk: (visitor, until) => walk({ dir, source }, visitor, until), options, signal }),
+    const packed = await withReading(volume.readUpper(spec.id, still), (reading) =>
+      layerOf(store, reading, options, signal),
     );
     return await diffOf(store, spec, { ...packed, frozenMs: still?.frozenMs ?? 0 });
   }
@@ -44,21 +45,37 @@ export class ContainerPacking implements Packing, Copying {
     return this.#parts.volume.copies;
   }
 
-  async copy(spec: SandboxSpec, to: readonly SandboxId[], signal: AbortSignal): Promise<{ readonly frozenMs: number }> {
-    const { volume } = this.#parts;
+  async copy(spec: SandboxSpec, { to, pack }: Copies, signal: AbortSignal): Promise<Copied> {
+    const { volume, store } = this.#parts;
     const still = this.#stillness(spec.id, signal);
+    const copied = Promise.withResolvers<void>();
+    const whole = withReading(volume.readUpper(spec.id, still), async (reading) => {
+      await this.#copyAll(spec, to, reading, signal);
+      copied.resolve();
+      if (pack === undefined) return undefined;
+      const packed = await layerOf(store, reading, pack, signal);
+      return await diffOf(store, spec, { ...packed, frozenMs: still.frozenMs });
+    });
+    if (pack === undefined) {
+      await whole;
+      return { frozenMs: still.frozenMs };
+    }
+    const packed = whole.then((diff) => diff ?? Promise.reject(new Error("a pack that was asked for is missing")));
+    packed.catch(copied.reject);
+    await copied.promise;
+    return { frozenMs: still.frozenMs, packed };
+  }
+
+  async #copyAll(spec: SandboxSpec, to: readonly SandboxId[], reading: UpperReading, signal: AbortSignal) {
     const made: SandboxId[] = [];
     try {
-      await withReading(volume.readUpper(spec.id, still), async (reading) => {
-        for (const id of to) {
-          signal.throwIfAborted();
-          await reading.copyTo(id, diskLimitBytes(spec));
-          made.push(id);
-        }
-      });
-      return { frozenMs: still.frozenMs };
+      for (const id of to) {
+        signal.throwIfAborted();
+        await reading.copyTo(id, diskLimitBytes(spec));
+        made.push(id);
+      }
     } catch (error) {
-      for (const id of made) await volume.removeUpper(id);
+      for (const id of made) await this.#parts.volume.removeUpper(id);
       throw error;
     }
   }
@@ -66,6 +83,10 @@ export class ContainerPacking implements Packing, Copying {
   #stillness(id: SandboxId, signal: AbortSignal): Stillness {
     return new Stillness({ id, signal, cgroups: this.#parts.cgroups, turns: this.#turns });
   }
+}
+
+function layerOf(store: LayerStore, { dir, source }: UpperReading, options: PackOptions, signal: AbortSignal) {
+  return packUpper({ store, walk: (visitor, until) => walk({ dir, source }, visitor, until), options, signal });
 }
 
 async function withReading<T>(taken: Promise<UpperReading>, action: (reading: UpperReading) => Promise<T>): Promise<T> {

@@ -2,7 +2,7 @@ import type { Backend, Footprint, Handle, Inventory, Pausing, Place } from "#cor
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
-import type { Copying, PackedDiff, Packing, PackOptions } from "#core/packing.ts";
+import type { Copied, Copies, Copying, PackedDiff, Packing, PackOptions } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
 import { FAKE_DEFAULTS, type FakeConfig, type FakeMoment } from "./config.ts";
@@ -43,7 +43,8 @@ class FakeBackend implements Backend {
     this.copying = {
       copies: true,
       processes: false,
-      copy: (spec, to, signal) => this.#copy(spec, to, signal),
+      packs: true,
+      copy: (spec, copies, signal) => this.#copy(spec, copies, signal),
     };
     this.pausing = {
       pause: async (handle, _spec, signal) => this.#hold(handle, true, signal),
@@ -126,14 +127,10 @@ class FakeBackend implements Backend {
     return packFake(sandbox, options);
   }
 
-  async #copy(
-    spec: SandboxSpec,
-    to: readonly SandboxId[],
-    signal: AbortSignal,
-  ): Promise<{ readonly frozenMs: number }> {
+  async #copy(spec: SandboxSpec, { to, pack }: Copies, signal: AbortSignal): Promise<Copied> {
     await this.#interruptible(this.#moment("copy", spec.id), signal);
     for (const id of to) this.#host.copies.set(id, this.#host.get(spec.id).files.copy());
-    return { frozenMs: 0 };
+    return { frozenMs: 0, ...(pack === undefined ? {} : { packed: this.#pack(spec, pack, signal) }) };
   }
 
   /** Its tasks go on meanwhile: time is nothing that a fake sandbox has. */

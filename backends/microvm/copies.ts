@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
-import type { Copying } from "#core/packing.ts";
+import type { Copied, Copies, Copying } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { OwnedTemp } from "#host/owned-temp.ts";
 import { copyFileSparse } from "#host/vmm/memory.ts";
@@ -39,6 +39,7 @@ interface KeptInstant extends Instant {
 export class MachineCopies implements Copying {
   readonly copies = true;
   readonly processes = true;
+  readonly packs = false;
   readonly #parts: CopyParts;
   readonly #instants = new Map<SandboxId, KeptInstant>();
 
@@ -46,7 +47,7 @@ export class MachineCopies implements Copying {
     this.#parts = parts;
   }
 
-  async copy(spec: SandboxSpec, to: readonly SandboxId[], signal: AbortSignal): Promise<{ readonly frozenMs: number }> {
+  async copy(spec: SandboxSpec, { to }: Copies, signal: AbortSignal): Promise<Copied> {
     const { runDirs, volume } = await this.#parts.ground();
     if (!existsSync(diskPath(volume.openUpper(spec.id)))) throw new SandboxError("NotFound", `${spec.id} has no disk`);
     const process = runDirs.readProcess(spec.id);

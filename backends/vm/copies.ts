@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
-import type { Copying } from "#core/packing.ts";
+import type { Copied, Copies, Copying } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import { makeOwnedTemp, type OwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
 import type { Computer } from "#host/vmm/computer.ts";
@@ -41,6 +41,7 @@ export const INSTANT_PREFIX = "instant-";
 export class ComputerCopies implements Copying {
   readonly copies = true;
   readonly processes = true;
+  readonly packs = false;
   readonly #parts: CopyParts;
   readonly #instants = new Map<SandboxId, Instant>();
 
@@ -48,7 +49,7 @@ export class ComputerCopies implements Copying {
     this.#parts = parts;
   }
 
-  async copy(spec: SandboxSpec, to: readonly SandboxId[], signal: AbortSignal): Promise<{ readonly frozenMs: number }> {
+  async copy(spec: SandboxSpec, { to }: Copies, signal: AbortSignal): Promise<Copied> {
     const { volume } = await this.#parts.ground();
     if (!volume.list().has(spec.id)) throw new SandboxError("NotFound", `${spec.id} has no disk`);
     try {

@@ -23,6 +23,7 @@ export function addPackingCommands(program: Command, wiring: Wiring): void {
     .argument("<id>", "sandbox")
     .option("--count <number>", "how many; 1 unless given", whole("--count"))
     .option("--label <name=value>", "label beside those of the sandbox (may be given again)", pair("--label"))
+    .option("--nodes <which>", "any: its node, then others (default); same: its node alone; other: none on its node")
     .action(async (id: string, options, command: Command) => {
       const { fork } = await import("./commands/fork.ts");
       wiring.finish(await fork(contextOf(wiring, command), id, options));

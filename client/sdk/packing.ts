@@ -54,6 +54,11 @@ export interface ForkOptions extends CallOptions {
   readonly count: number;
   /** Beside those of the sandbox. */
   readonly labels?: Readonly<Record<string, string>>;
+  /**
+   * Where: `any`, the sandbox's node as long as it has room and then others; `same`, its node alone; `other`, none on its node. `any` unless
+   * given. On other nodes they begin with a snapshot of the same instant.
+   */
+  readonly nodes?: ForkRequest["nodes"];
   /** The same key gives the same sandboxes, however often it is sent. Made up when absent. */
   readonly idempotencyKey?: string;
 }
@@ -73,8 +78,12 @@ export async function forkSandbox(
   options: ForkOptions,
   handle: (view: SandboxView) => Sandbox,
 ): Promise<Forks> {
-  const { count, labels, idempotencyKey, signal, timeoutMs = FORK_TIMEOUT_MS } = options;
-  const request: ForkRequest = { count, ...(labels === undefined ? {} : { labels: { ...labels } }) };
+  const { count, labels, nodes, idempotencyKey, signal, timeoutMs = FORK_TIMEOUT_MS } = options;
+  const request: ForkRequest = {
+    count,
+    ...(labels === undefined ? {} : { labels: { ...labels } }),
+    ...(nodes === undefined ? {} : { nodes }),
+  };
   const key = idempotencyKey ?? randomUUID();
   try {
     const { frozenMs, forks } = await post(caller, path, { request, key }, { signal, timeoutMs });

@@ -6,6 +6,7 @@ import type { Catalogue } from "#images/catalogue.ts";
 import type { Access } from "../access.ts";
 import type { ArtifactMaker, SharedStore } from "../artifacts.ts";
 import type { Creator } from "../create.ts";
+import type { Forks } from "../forks.ts";
 import type { Invoker } from "../functions/invoker.ts";
 import type { Runtimes } from "../functions/runtimes.ts";
 import type { Iam, Principal } from "../iam/iam.ts";
@@ -21,6 +22,7 @@ export interface Services {
   readonly catalogue: Catalogue;
   readonly clock: Clock;
   readonly creator: Creator;
+  readonly forks: Forks;
   readonly iam: Iam;
   readonly invoker: Invoker;
   readonly log: Log;

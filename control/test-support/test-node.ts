@@ -26,7 +26,7 @@ import type {
   StdinWrite,
   UsageRead,
 } from "#core/node.ts";
-import type { ForkChild, Forked, PackedDiff, PackOptions } from "#core/packing.ts";
+import type { ForkChild, Forked, ForkSnapshot, PackedDiff, PackOptions } from "#core/packing.ts";
 import type { PortPiece } from "#core/ports.ts";
 import type {
   CommandInfo,
@@ -42,6 +42,7 @@ import type {
 } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 import type { Log } from "../log.ts";
+import { forkInto } from "./fork-into.ts";
 import { NoComputers } from "./no-computers.ts";
 import { readyInfo } from "./ready-info.ts";
 
@@ -83,6 +84,7 @@ export class TestNode extends NoComputers implements Node {
   size = { cpus: 64, memoryMiB: 65_536, sandboxes: 1000 };
   stdin = Buffer.alloc(0);
   readonly resized: TerminalSize[] = [];
+  snapshot: NonNullable<Forked["snapshot"]> = { layers: [`sha256:${"e".repeat(64)}` as LayerDigest] };
   readonly sessions = new Map<string, { readonly spec: SessionSpec; readonly info: SessionInfo }>();
 
   constructor(edge: string) {
@@ -367,17 +369,15 @@ export class TestNode extends NoComputers implements Node {
     return { layers: [...layers, layer], config, sizeBytes: 10, layer, entries: 4, dataBytes: 5, frozenMs: 6, skipped };
   }
 
-  async fork(id: SandboxId, children: readonly ForkChild[], signal: AbortSignal): Promise<Forked> {
-    await this.#enter("fork", signal);
-    const parent = this.#sandbox(id);
-    const [, ...made] = [...children].reverse();
-    for (const { id: child, labels } of made) {
-      const spec = { ...parent.spec, id: child, parent: id, labels: { ...parent.spec.labels, ...labels } };
-      this.sandboxes.set(child, { ...parent, spec });
-    }
-    const full = { kind: "NodeFull", message: "no room for the last one" } as const;
-    const outcomes = children.map((_, index) => (index === children.length - 1 ? { error: full } : {}));
-    return { frozenMs: 7, outcomes };
+  async fork(
+    id: SandboxId,
+    children: readonly ForkChild[],
+    { snapshot }: { readonly snapshot: ForkSnapshot },
+    signal: AbortSignal,
+  ): Promise<Forked> {
+    await this.#enter(`fork ${children.length} ${snapshot}`, signal);
+    const outcomes = forkInto(this.sandboxes, this.#sandbox(id), children);
+    return { frozenMs: 7, outcomes, ...(snapshot === "never" ? {} : { snapshot: this.snapshot }) };
   }
 
   async resources(signal: AbortSignal) {

@@ -40,10 +40,13 @@ export class Watcher implements Disposable {
     this.#options = { pollMs: POLL_MS, answerMs: ANSWER_MS, lostAfterMs: LOST_AFTER_MS, ...options };
   }
 
-  /** Adds a node, or replaces the connection to it. Resolves after the first answer, or the first failure to get one. */
-  async add(edge: EdgeId, node: Node): Promise<void> {
+  /**
+   * Adds a node, or replaces the connection to it. Resolves after the first answer, or the first failure to get one. `takes`: what is placed
+   * there; sandboxes that it has can be reached in any case.
+   */
+  async add(edge: EdgeId, node: Node, takes: "all" | "forks" = "all"): Promise<void> {
     this.remove(edge);
-    const watched = new Watched(edge, node, this.#options);
+    const watched = new Watched(edge, node, { ...this.#options, takes });
     this.#nodes.set(edge, watched);
     await watched.poll();
   }
@@ -75,6 +78,11 @@ export class Watcher implements Disposable {
 
   /** What placement ranks. */
   candidates(): readonly Candidate[] {
+    return [...this.#nodes.values()].flatMap((watched) => (watched.takes === "all" ? (watched.candidate() ?? []) : []));
+  }
+
+  /** What placement of forks ranks. */
+  forkCandidates(): readonly Candidate[] {
     return [...this.#nodes.values()].flatMap((watched) => watched.candidate() ?? []);
   }
 
@@ -91,6 +99,7 @@ export class Watcher implements Disposable {
 class Watched implements Disposable {
   readonly edge: EdgeId;
   readonly node: Node;
+  readonly takes: "all" | "forks";
   readonly #options: Required<WatcherOptions>;
   readonly #closed = new AbortController();
   #timer: Disposable | undefined;
@@ -100,9 +109,10 @@ class Watched implements Disposable {
   #wasLost = false;
   #recent = NO_LOAD;
 
-  constructor(edge: EdgeId, node: Node, options: Required<WatcherOptions>) {
+  constructor(edge: EdgeId, node: Node, options: Required<WatcherOptions> & { readonly takes: "all" | "forks" }) {
     this.edge = edge;
     this.node = node;
+    this.takes = options.takes;
     this.#options = options;
     this.#answeredAtMs = options.clock.now();
   }

@@ -10,7 +10,7 @@ import type { CommandResult, RunWait } from "#core/node.ts";
 import { aCommand } from "#core/node-suite.ts";
 import type { CommandInfo, CommandSpec } from "#core/sandbox.ts";
 import { EDGE_DEFAULTS, type EdgeConfig } from "#edge/config.ts";
-import { type Edge, openEdge } from "#edge/edge.ts";
+import { type Edge, type EdgeOptions, openEdge } from "#edge/edge.ts";
 
 /** A signal that never fires. */
 export const never: AbortSignal = new AbortController().signal;
@@ -21,6 +21,7 @@ export interface RigOptions {
   readonly clock?: Clock;
   readonly script?: FakeScript;
   readonly config?: Partial<EdgeConfig>;
+  readonly share?: EdgeOptions["share"];
   /** Plenty when absent. */
   readonly availableMemoryMiB?: () => number;
 }
@@ -54,7 +55,13 @@ export class Rig implements AsyncDisposable {
   }
 
   async start(): Promise<void> {
-    const { clock = systemClock, script = () => {}, config, availableMemoryMiB = () => 1_000_000 } = this.#options;
+    const {
+      clock = systemClock,
+      script = () => {},
+      config,
+      share,
+      availableMemoryMiB = () => 1_000_000,
+    } = this.#options;
     this.#edge = await openEdge({
       config: {
         ...EDGE_DEFAULTS,
@@ -67,6 +74,7 @@ export class Rig implements AsyncDisposable {
       },
       backends: [openFakeBackend(this.host, { clock, script })],
       clock,
+      share,
       log: { info: () => {}, warn: (_, message) => this.warnings.push(message) },
       availableMemoryMiB,
     });

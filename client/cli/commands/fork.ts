@@ -1,3 +1,4 @@
+import type { ForkOptions } from "#sdk";
 import { PLATFORM_FAILURE } from "../exit-status.ts";
 import { type CliContext, printable } from "../io.ts";
 import { compact } from "../spec-options.ts";
@@ -6,14 +7,15 @@ import { compact } from "../spec-options.ts";
 export interface ForkCliOptions {
   readonly count?: number;
   readonly label?: Record<string, string>;
+  readonly nodes?: ForkOptions["nodes"];
 }
 
 /** Forks a sandbox: the id of each on stdout, as JSON a line with its index; what failed on stderr. Success when all are there. */
 export async function fork(context: CliContext, id: string, options: ForkCliOptions): Promise<number> {
   const { io, json } = context;
   const client = await context.connect({ start: false });
-  const { count = 1, label: labels } = options;
-  const { forks } = await client.sandboxes.use(id).fork({ count, ...compact({ labels }) });
+  const { count = 1, label: labels, nodes } = options;
+  const { forks } = await client.sandboxes.use(id).fork({ count, ...compact({ labels, nodes }) });
   let failed = 0;
   for (const made of forks) {
     if ("sandbox" in made) {

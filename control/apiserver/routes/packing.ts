@@ -1,13 +1,10 @@
-import { createHash } from "node:crypto";
 import type { PackRequest } from "#api/index.ts";
-import { fromWire } from "#core/errors.ts";
-import { edgeOf, newSandboxId, type SandboxId, sandboxIdOf } from "#core/ids.ts";
-import type { Node } from "#core/node.ts";
-import type { Forked } from "#core/packing.ts";
+import type { SandboxId } from "#core/ids.ts";
 import type { ImageConfig } from "#core/sandbox.ts";
 import { parseReference } from "#images/reference.ts";
+import type { ForkOutcome } from "../../forks.ts";
 import { failureOf } from "../failure.ts";
-import type { Call, Handlers, Services } from "../handler.ts";
+import type { Handlers, Services } from "../handler.ts";
 import { artifactView, sandboxView } from "../views.ts";
 import { removeUnheard } from "./sandboxes.ts";
 
@@ -15,7 +12,7 @@ type Names = "packSandbox" | "forkSandbox";
 
 /** The calls that make something new of what a sandbox has written. */
 export function packingHandlers(services: Services): Pick<Handlers, Names> {
-  const { access, catalogue, replies } = services;
+  const { access, catalogue, forks, replies } = services;
   return {
     async packSandbox({ principal, params, body, idempotencyKey, scope: { signal } }) {
       parseReference(body.name);
@@ -36,35 +33,21 @@ export function packingHandlers(services: Services): Pick<Handlers, Names> {
       });
     },
 
-    async forkSandbox(call) {
-      const { principal, params, body, scope } = call;
-      const { id, node } = await access.reach(principal, params.id ?? "", scope.signal);
-      const ids = Array.from({ length: body.count }, (_, index) => childId(id, call, index));
-      const children = ids.map((child) => ({ id: child, labels: body.labels ?? {} }));
-      if (call.idempotencyKey === undefined) for (const child of ids) removeUnheard(child, call.response, services);
-      const { frozenMs, outcomes } = await node.fork(id, children, scope.signal);
-      const forks = await Promise.all(ids.map((child, index) => forkView(node, child, index, outcomes, scope.signal)));
-      return { frozenMs, forks };
+    async forkSandbox({ principal, params, body, idempotencyKey, response, scope: { signal } }) {
+      const parent = await access.reach(principal, params.id ?? "", signal);
+      const { count, labels = {}, nodes = "any" } = body;
+      const named = (id: SandboxId) => {
+        if (idempotencyKey === undefined) removeUnheard(id, response, services);
+      };
+      const wish = { project: principal.project, parent, count, labels, nodes, idempotencyKey, named, signal };
+      const { frozenMs, outcomes } = await forks.fork(wish);
+      return { frozenMs, forks: outcomes.map((outcome, index) => ({ index, ...viewOf(outcome) })) };
     },
   };
 }
 
-/** Under a key the same for every repeat: the node then finds the child that it has. */
-function childId(parent: SandboxId, { principal, idempotencyKey }: Call<"forkSandbox">, index: number): SandboxId {
-  if (idempotencyKey === undefined) return newSandboxId(edgeOf(parent));
-  const seed = JSON.stringify([principal.project, parent, idempotencyKey, index]);
-  return sandboxIdOf(edgeOf(parent), createHash("sha256").update(seed).digest());
-}
-
-async function forkView(node: Node, id: SandboxId, index: number, outcomes: Forked["outcomes"], signal: AbortSignal) {
-  try {
-    const error = outcomes[index]?.error;
-    if (error !== undefined) throw fromWire(error);
-    return { index, sandbox: sandboxView(await node.inspect(id, signal)) };
-  } catch (error) {
-    signal.throwIfAborted();
-    return { index, error: failureOf(error).body.error };
-  }
+function viewOf(outcome: ForkOutcome) {
+  return "info" in outcome ? { sandbox: sandboxView(outcome.info) } : { error: failureOf(outcome.error).body.error };
 }
 
 /** What is asked for goes over what the sandbox's artifacts say. */
