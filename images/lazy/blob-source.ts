@@ -1,3 +1,4 @@
+import { SandboxError } from "#core/errors.ts";
 import type { BlobDescriptor } from "../descriptor.ts";
 import type { BlobDigest } from "../digest.ts";
 import { type BlobData, openBlobData } from "../store/blob-data.ts";
@@ -43,18 +44,28 @@ export class StoreBlobs implements BlobSource {
         filled += piece.length;
       }
     } catch (error) {
-      // It may have been damaged and been pushed anew.
-      this.#data.delete(blob.descriptor);
+      // What is damaged, or gone, may have been pushed anew.
+      if (error instanceof SandboxError && error.kind !== "Unavailable") this.#data.delete(blob.descriptor);
       throw error;
     }
   }
 
   async #dataOf({ digest, descriptor }: NamedBlob, signal: AbortSignal): Promise<BlobData> {
-    const known = this.#data.get(descriptor);
-    if (known !== undefined) return await known;
+    for (let known = this.#data.get(descriptor); known !== undefined; known = this.#data.get(descriptor)) {
+      try {
+        return await known;
+      } catch {
+        // Whoever asked may have given up, long before this reader does.
+        signal.throwIfAborted();
+      }
+    }
     const opening = openBlobData(this.#store, digest, descriptor, signal);
     this.#data.set(descriptor, opening);
-    opening.catch(() => this.#data.delete(descriptor));
-    return await opening;
+    try {
+      return await opening;
+    } catch (error) {
+      if (this.#data.get(descriptor) === opening) this.#data.delete(descriptor);
+      throw error;
+    }
   }
 }

@@ -1,6 +1,6 @@
 import { promisify } from "node:util";
 import { constants, zstdCompress, zstdDecompress } from "node:zlib";
-import { type BlobDescriptor, MAX_DESCRIPTOR_BYTES } from "../descriptor.ts";
+import type { BlobDescriptor } from "../descriptor.ts";
 import { type BlobDigest, canonicalJson, hexOf, isHexDigest, jsonObject, sha256Hex } from "../digest.ts";
 import { damagedObject } from "./object-store.ts";
 
@@ -20,8 +20,8 @@ export interface FrameTable {
   readonly frames: readonly number[];
 }
 
-/** Bounds what is read of a table: it has a number where the descriptor has a hash. */
-export const MAX_TABLE_BYTES = MAX_DESCRIPTOR_BYTES;
+/** Bounds what is read of a table: a number of six digits for each piece of 64 GiB. */
+export const MAX_TABLE_BYTES = 2 ** 21;
 
 /** Beyond this, a few per cent of the size cost twice the time of a processor or more. */
 const LEVEL = 3;
