@@ -103,6 +103,8 @@ async function publish(dir: string, base: string): Promise<void> {
       await publishOne(node.client, tarOf(dir, recipe), { name: recipe.name, kind: "workspace" });
     }
   }
+  // What an earlier set was pushed to.
+  rmSync(join(dir, "fetched"), { recursive: true, force: true });
   renameSync(store, join(dir, "store"));
 }
 
