@@ -29,6 +29,10 @@ const loadNode = defineSettings(
     portDomain: domain(
       "Domain of hosts {port}-{id}.DOMAIN that lead to ports of sandboxes; *.DOMAIN must lead here. Without one, ports have no hosts.",
     ),
+    callBodies: mebibytes(
+      "1GiB",
+      "Memory for bodies of calls, from before they are read until they are answered, a quarter of it for one project; others wait.",
+    ),
     nodeApi: choice(["memory", "websocket"], "memory", "How the apiserver talks to the edge of this process."),
     forkListen: text(
       undefined,

@@ -139,6 +139,7 @@ function controlConfig(config: NodeConfig): ControlConfig {
     ...parseAddress(config.listen, "--listen"),
     version: VERSION,
     portDomain: config.portDomain,
+    bodyBytes: config.callBodies * MIB,
     buildCacheMs: config.buildCacheAge,
     defaultBackend: "container",
     seed: randomInt(2 ** 31),

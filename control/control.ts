@@ -4,6 +4,7 @@ import type { EdgeId } from "#core/ids.ts";
 import type { Node } from "#core/node.ts";
 import type { BackendKind } from "#core/sandbox.ts";
 import { Access } from "./access.ts";
+import { Bodies } from "./apiserver/bodies.ts";
 import { collect, neededLayers } from "./apiserver/collecting.ts";
 import { apiserver } from "./apiserver/server.ts";
 import { type ArtifactMaker, catalogueOf, type SharedStore } from "./artifacts.ts";
@@ -41,6 +42,8 @@ export interface ControlConfig {
   readonly version: string;
   /** In lower case. Below it are the hosts `{port}-{id}` of ports; undefined: they have none. */
   readonly portDomain?: string | undefined;
+  /** For bodies of calls, held at once. */
+  readonly bodyBytes: number;
   /** For creates that name none. */
   readonly defaultBackend: BackendKind;
   /** Starts the sequence of random numbers that spreads sandboxes. */
@@ -83,15 +86,15 @@ export async function openControl({
   const catalogue = catalogueOf(state, clock, store);
   const random = seededRandom(config.seed);
   const creator = new Creator({ catalogue, watcher, keys, random, backend: config.defaultBackend });
-  const forks = new Forks(watcher, random);
   const access = new Access(watcher);
   const passes = new PortPasses(state, clock);
   const replies = new Replies(keys);
   const invoker = new Invoker(watcher);
   const runtimes = new Runtimes({ directories: config.runtimeDirectories, catalogue, maker });
   const { version, portDomain } = config;
-  const parts = { access, catalogue, clock, creator, forks, iam, invoker, log, maker, passes, replies, runtimes };
-  const app = apiserver({ ...parts, portDomain, store, watcher, version });
+  const parts = { access, catalogue, clock, creator, iam, invoker, log, maker, passes, replies, runtimes };
+  const own = { bodies: new Bodies(config.bodyBytes), forks: new Forks(watcher, random) };
+  const app = apiserver({ ...parts, ...own, portDomain, store, watcher, version });
   const rootToken = await iam.bootstrap();
   await catalogue.resume();
   await Promise.all(nodes.map(({ edge, node }) => watcher.add(edge, node)));
@@ -101,13 +104,11 @@ export async function openControl({
       await collect({ catalogue, clock, creator, maker, watcher }, AbortSignal.timeout(SWEEP_MS));
     },
   };
-  const needs = {
-    async sweep() {
-      const signal = AbortSignal.timeout(SWEEP_MS);
-      await store?.release(await neededLayers({ catalogue, creator, watcher }, signal), signal);
-    },
-  };
-  const sweeping = sweepAgainAndAgain([keys, passes, unused, needs], clock, log);
+  const sweeping = sweepAgainAndAgain(
+    [keys, passes, unused, needsOf({ catalogue, creator, watcher }, store)],
+    clock,
+    log,
+  );
   const close = async () => {
     sweeping[Symbol.dispose]();
     watcher[Symbol.dispose]();
@@ -115,6 +116,16 @@ export async function openControl({
   };
   const listen = () => app.listen({ host: config.host, port: config.port }).catch((error) => taken(error, config));
   return { listen, close, watcher, iam, rootToken, [Symbol.asyncDispose]: close };
+}
+
+/** Says in the store, again and again, what is needed here. */
+function needsOf(parts: Parameters<typeof neededLayers>[0], store: SharedStore | undefined) {
+  return {
+    async sweep() {
+      const signal = AbortSignal.timeout(SWEEP_MS);
+      await store?.release(await neededLayers(parts, signal), signal);
+    },
+  };
 }
 
 function taken(error: unknown, { host, port }: ControlConfig): never {

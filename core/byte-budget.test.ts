@@ -3,7 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { ByteBudget, type ByteHold } from "#core/byte-budget.ts";
 
-const LIMITS = { totalBytes: 100, projectBytes: 40, waiting: 100 };
+const LIMITS = { what: "results", totalBytes: 100, projectBytes: 40, waiting: 100 } as const;
 const NEVER = new AbortController().signal;
 const settled = () => new Promise(setImmediate);
 

@@ -2,6 +2,8 @@ import { SandboxError } from "#core/errors.ts";
 
 /** How much may be held at once. */
 export interface ByteLimits {
+  /** What is held, for people. */
+  readonly what: "results" | "bodies";
   readonly totalBytes: number;
   /** Of one project; less than the total, so that one that does not come for what is its own leaves room for others. */
   readonly projectBytes: number;
@@ -56,7 +58,7 @@ export class ByteBudget {
   }
 
   #turn(project: string, bytes: number, signal: AbortSignal): Promise<void> {
-    if (this.#waiting.length >= this.#limits.waiting) throw overloaded(this.#waiting.length);
+    if (this.#waiting.length >= this.#limits.waiting) throw overloaded(this.#limits.what, this.#waiting.length);
     return new Promise((resolve, reject) => {
       const leave = () => {
         this.#waiting = this.#waiting.filter((each) => each !== waiting);
@@ -124,9 +126,10 @@ export class ByteBudget {
   }
 }
 
-function overloaded(waiting: number): SandboxError {
-  return new SandboxError("Overloaded", `${waiting} calls wait for room for their results already`, {
-    hint: "take the results that are there, and try again after the time in Retry-After",
+function overloaded(what: ByteLimits["what"], waiting: number): SandboxError {
+  const first = what === "results" ? "take the results that are there, and " : "";
+  return new SandboxError("Overloaded", `${waiting} calls wait for room for their ${what} already`, {
+    hint: `${first}try again after the time in Retry-After`,
     details: { waiting, retryAfterMs: 1_000 },
   });
 }

@@ -154,8 +154,8 @@ export function bulkBytesOf(value: FunctionCall | FunctionResult): number {
 }
 
 /** The most that results may hold on a node, of which one project may have a quarter. */
-export function resultLimits(totalBytes: number): Pick<ByteLimits, "totalBytes" | "projectBytes"> {
-  return { totalBytes, projectBytes: Math.floor(totalBytes / 4) };
+export function resultLimits(totalBytes: number): Omit<ByteLimits, "waiting"> {
+  return { what: "results", totalBytes, projectBytes: Math.floor(totalBytes / 4) };
 }
 
 /** Carries out calls on one node, each in a cell of its own. */

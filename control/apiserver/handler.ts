@@ -14,11 +14,13 @@ import type { Log } from "../log.ts";
 import type { PortPasses } from "../port-passes.ts";
 import type { Replies } from "../replies.ts";
 import type { Watcher } from "../watcher/watcher.ts";
+import type { Bodies } from "./bodies.ts";
 import type { CallScope } from "./scope.ts";
 
 /** What handlers work with. Nothing in it belongs to one sandbox. */
 export interface Services {
   readonly access: Access;
+  readonly bodies: Bodies;
   readonly catalogue: Catalogue;
   readonly clock: Clock;
   readonly creator: Creator;

@@ -163,6 +163,7 @@ test("a port in use is a clear error and leaves the other listener alone", async
     host: "127.0.0.1",
     port: address.port,
     version: "1",
+    bodyBytes: 1,
     defaultBackend: "container",
     seed: 1,
     buildCacheMs: 1,

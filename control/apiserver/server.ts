@@ -3,6 +3,7 @@ import type { Socket } from "node:net";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { TSchema } from "typebox";
 import { OPERATIONS, type Operation, type OperationName } from "#api/index.ts";
+import type { ByteHold } from "#core/byte-budget.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { Principal } from "../iam/iam.ts";
 import { attachRoute } from "./attach/route.ts";
@@ -64,6 +65,8 @@ const BODY_LIMITS: Readonly<Partial<Record<OperationName, number>>> = {
 declare module "fastify" {
   interface FastifyRequest {
     scope: CallScope | undefined;
+    /** Memory for its body, if that is large. */
+    hold: ByteHold | undefined;
     principal: Principal | undefined;
   }
 }
@@ -88,6 +91,7 @@ export function apiserver(services: Services): FastifyInstance {
     routerOptions: { querystringParser: () => ({}), maxParamLength: 1024 },
   });
   app.decorateRequest("scope", undefined);
+  app.decorateRequest("hold", undefined);
   app.decorateRequest("principal", undefined);
   app.setErrorHandler((error, request, reply) => fail(services, error, request, reply));
   app.setNotFoundHandler(async (request) => {
@@ -131,9 +135,11 @@ function addRoutes(app: FastifyInstance, services: Services, part: "json" | "byt
   app.removeAllContentTypeParsers();
   if (part === "bytes") app.addContentTypeParser("*", (_request, _payload, done) => done(null));
   else {
-    app.addContentTypeParser("application/json", { parseAs: "buffer" }, async (_request: unknown, body: Buffer) =>
-      body.length === 0 ? undefined : parseJson(body),
-    );
+    const options = { parseAs: "buffer" } as const;
+    app.addContentTypeParser("application/json", options, async (request: FastifyRequest, body: Buffer) => {
+      request.hold?.resize(body.length);
+      return body.length === 0 ? undefined : parseJson(body);
+    });
   }
   const handlers = handlersOf(services);
   for (const name of Object.keys(OPERATIONS) as OperationName[]) {
@@ -162,19 +168,25 @@ function handlersOf(services: Services): Handlers {
   };
 }
 
-function addRoute(app: FastifyInstance, { iam }: Services, name: OperationName, handlers: Handlers): void {
+function addRoute(app: FastifyInstance, { bodies, iam }: Services, name: OperationName, handlers: Handlers): void {
   const operation: Operation = OPERATIONS[name];
   const read = reader(operation);
   // The table gives a call's types by its name; here, where all names pass, only the table knows that they fit.
   const handle = handlers[name] as (call: Call<OperationName>) => Promise<unknown>;
   const limitMs = LIMITS[name] ?? (operation.streams ? undefined : CALL_LIMIT_MS);
+  const mostBytes = BODY_LIMITS[name] ?? MAX_JSON_BYTES;
   app.route({
     method: operation.method,
-    bodyLimit: BODY_LIMITS[name] ?? MAX_JSON_BYTES,
+    bodyLimit: mostBytes,
     url: operation.path.replaceAll(/\{(\w+)\}/g, ":$1"),
     async onRequest(request, reply) {
       request.scope = new CallScope(request.raw, reply.raw, limitMs);
-      if (!operation.open) request.principal = await iam.authenticate(request.headers.authorization);
+      if (operation.open) return;
+      const principal = await iam.authenticate(request.headers.authorization);
+      request.principal = principal;
+      if (operation.body === "bytes") return;
+      const { signal } = request.scope;
+      request.hold = await bodies.room(request.raw, reply.raw, { project: principal.project, mostBytes, signal });
     },
     async handler(request, reply) {
       const call = read(request, reply);

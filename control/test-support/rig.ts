@@ -88,6 +88,7 @@ export async function rig(
     readonly portDomain?: string;
     readonly store?: SharedStore;
     readonly clock?: Clock;
+    readonly bodyBytes?: number;
   } = {},
 ): Promise<Rig> {
   const nodes = options.nodes ?? [new TestNode("n1")];
@@ -100,6 +101,7 @@ export async function rig(
       host: "127.0.0.1",
       port: 0,
       version: "test",
+      bodyBytes: options.bodyBytes ?? 1024 * 1024 * 1024,
       defaultBackend: "container",
       runtimeDirectories: [],
       seed: 1,
