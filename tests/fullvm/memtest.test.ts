@@ -132,31 +132,32 @@ describe("a full VM that is not Linux and carries no agent", { timeout: 900_000,
     assert.match(readFileSync(`/proc/${pid}/cgroup`, "utf8"), new RegExp(`-full/${sandbox.id}\n`));
   });
 
-  test("it keeps nothing of the host busy: what is unmounted there is free", async () => {
-    const dir = mkdtempSync(join(tmpdir(), "dsec-mounts-"));
-    const [place, image] = [join(dir, "place"), join(dir, "image")];
-    execFileSync("mount", ["-t", "tmpfs", "none", dir]);
-    try {
-      // As systemd has all mounts of a host.
-      execFileSync("mount", ["--make-shared", dir]);
-      mkdirSync(place);
-      writeFileSync(image, "");
-      truncateSync(image, 4 * 1024 * 1024);
-      execFileSync("mke2fs", ["-q", image]);
-      execFileSync("mount", ["-o", "loop", image, place]);
-      await using sandbox = await createComputer(node);
-      execFileSync("umount", [place]);
-      await waitUntil(
-        "its device is free",
-        60_000,
-        () => execFileSync("losetup", ["-j", image], { encoding: "utf8" }) === "",
-      );
-      assert.equal((await sandbox.computer.info()).power, "on");
-    } finally {
-      execFileSync("umount", ["-R", "-l", dir]);
-      rmSync(dir, { recursive: true });
-    }
-  });
+  for (const propagation of ["shared", "private"]) {
+    test(`it keeps nothing of the host busy: what is unmounted there is free, where mounts are ${propagation}`, async () => {
+      const dir = mkdtempSync(join(tmpdir(), "dsec-mounts-"));
+      const [place, image] = [join(dir, "it's a, place"), join(dir, "image")];
+      execFileSync("mount", ["-t", "tmpfs", "none", dir]);
+      try {
+        execFileSync("mount", [`--make-${propagation}`, dir]);
+        mkdirSync(place);
+        writeFileSync(image, "");
+        truncateSync(image, 4 * 1024 * 1024);
+        execFileSync("mke2fs", ["-q", image]);
+        execFileSync("mount", ["-o", "loop", image, place]);
+        await using sandbox = await createComputer(node);
+        execFileSync("umount", [place]);
+        await waitUntil(
+          "its device is free",
+          60_000,
+          () => execFileSync("losetup", ["-j", image], { encoding: "utf8" }) === "",
+        );
+        assert.equal((await sandbox.computer.info()).power, "on");
+      } finally {
+        execFileSync("umount", ["-R", "-l", dir]);
+        rmSync(dir, { recursive: true });
+      }
+    });
+  }
 
   test("what it cannot enforce is refused by name, and leaves nothing", async () => {
     const cases = [
