@@ -1,7 +1,7 @@
+import { abortable } from "#core/abort.ts";
 import type { Backend, Handle } from "#core/backend.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
-import { abortable } from "#edge/abort.ts";
 import { type Reached, type ReachOptions, reachAgent } from "#edge/reach.ts";
 
 /** How the agent of a sandbox is reached, and who hears of it. */

@@ -1,3 +1,4 @@
+import { abortable } from "#core/abort.ts";
 import {
   COMPUTER_CHANNELS,
   type ComputerChannel,
@@ -16,7 +17,6 @@ import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
 import { differMore } from "#core/pixels.ts";
 import type { PortPiece } from "#core/ports.ts";
-import { abortable } from "#edge/abort.ts";
 import type { CommandCall } from "#edge/command-calls.ts";
 
 /** Between two pictures of a screen that has to settle. */

@@ -1,5 +1,6 @@
 import { rmSync } from "node:fs";
 import { join } from "node:path";
+import { abortable } from "#core/abort.ts";
 import type { Backend, Handle } from "#core/backend.ts";
 import type { Clock } from "#core/clock.ts";
 import { asSandboxError, SandboxError } from "#core/errors.ts";
@@ -7,7 +8,6 @@ import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
 import { admit, type SandboxState, type Verb } from "#core/lifecycle.ts";
 import type { Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
-import { abortable } from "#edge/abort.ts";
 import type { Admission } from "#edge/admission.ts";
 import { AgentConnection } from "#edge/agent-connection.ts";
 import type { Carried } from "#edge/carried.ts";

@@ -1,3 +1,4 @@
+import { abortable } from "#core/abort.ts";
 import type { Backend } from "#core/backend.ts";
 import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
@@ -8,7 +9,6 @@ import { canonical } from "#core/pack.ts";
 import type { ForkChild, Forked, ForkSnapshot, PackedDiff, PackOptions } from "#core/packing.ts";
 import type { BackendKind, LayerDigest, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
-import { abortable } from "#edge/abort.ts";
 import { Admission, overcommitted } from "#edge/admission.ts";
 import type { Carried } from "#edge/carried.ts";
 import type { CommandCall } from "#edge/command-calls.ts";

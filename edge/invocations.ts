@@ -1,3 +1,4 @@
+import { abortable } from "#core/abort.ts";
 import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
 import {
@@ -9,7 +10,6 @@ import {
 } from "#core/functions.ts";
 import { type EdgeId, type InvocationId, newInvocationId } from "#core/ids.ts";
 import type { InvocationWait } from "#core/node.ts";
-import { abortable } from "#edge/abort.ts";
 
 /** Whoever has not come for a result after so long has forgotten it. */
 const KEPT_MS = 10 * 60_000;

@@ -1,10 +1,10 @@
+import { abortable } from "#core/abort.ts";
 import { BufferPool } from "#core/buffer-pool.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink, TaskAction, TaskEnd, TaskSink, TaskSpec } from "#core/guest.ts";
 import { decodeListeners, type Listener } from "#core/listeners.ts";
 import type { PortPiece } from "#core/ports.ts";
 import type { OutputStream } from "#core/sandbox.ts";
-import { abortable } from "#edge/abort.ts";
 import type { SandboxDriver } from "#edge/driver.ts";
 import { errnoName } from "#edge/errno.ts";
 import { explain } from "#edge/explain.ts";

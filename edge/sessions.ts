@@ -1,7 +1,7 @@
 import { constants } from "node:os";
+import { abortable } from "#core/abort.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { CommandSpec, SessionInfo, SessionSpec } from "#core/sandbox.ts";
-import { abortable } from "#edge/abort.ts";
 import type { CommandCall } from "#edge/command-calls.ts";
 import type { FoundCommand } from "#edge/commands.ts";
 import { explain } from "#edge/explain.ts";

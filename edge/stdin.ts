@@ -1,7 +1,7 @@
+import { abortable } from "#core/abort.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { InputEvent, StdinWrite } from "#core/node.ts";
-import { abortable } from "#edge/abort.ts";
 import type { LiveCommand } from "#edge/command.ts";
 import { Interruption } from "#edge/interruption.ts";
 

@@ -1,6 +1,7 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import type { Socket } from "node:net";
 import { join } from "node:path";
+import { abortable } from "#core/abort.ts";
 import type {
   ComputerChannel,
   ComputerStatus,
@@ -107,32 +108,16 @@ export class LiveComputer {
     return { power: isOn || this.#isHeld ? "on" : "off", accelerator: this.#accelerator, screen };
   }
 
-  /** Holds it still, after those who hold it already; power and input wait until it is let go. Rejects with `SandboxLost` when it is gone. */
+  /**
+   * Holds it still, after those who hold it already; power and input wait until it is let go. Rejects with `SandboxLost` when it is gone. A monitor that does not answer is not
+   * waited for longer than the signal says: should it do what it was told, its computer goes on.
+   */
   async hold(signal: AbortSignal): Promise<HeldComputer> {
-    const leave = await this.#take();
-    const mark = heldMark(this.#dir);
-    let isOff = true;
-    let isOver = false;
-    const letGo = async () => {
-      if (isOver) return;
-      isOver = true;
-      try {
-        if (!isOff && this.#open) await this.computer.goOn();
-        rmSync(mark, { force: true });
-      } finally {
-        this.#isHeld = false;
-        leave();
-      }
-    };
+    const holding = this.#hold(signal);
     try {
-      signal.throwIfAborted();
-      isOff = !(await this.computer.isOn());
-      this.#isHeld = !isOff;
-      if (!isOff) writeFileSync(mark, "");
-      await this.computer.switchOff();
-      return { isOff, letGo };
+      return await abortable(holding, signal);
     } catch (error) {
-      await letGo();
+      void holding.then((held) => held.letGo()).catch(() => undefined);
       throw error;
     }
   }
@@ -190,6 +175,35 @@ export class LiveComputer {
   leave(): void {
     this.#shut();
     this.computer.leave();
+  }
+
+  async #hold(signal: AbortSignal): Promise<HeldComputer> {
+    const leave = await this.#take();
+    const mark = heldMark(this.#dir);
+    let isOff = true;
+    let isOver = false;
+    const letGo = async () => {
+      if (isOver) return;
+      isOver = true;
+      try {
+        if (!isOff && this.#open) await this.computer.goOn();
+        rmSync(mark, { force: true });
+      } finally {
+        this.#isHeld = false;
+        leave();
+      }
+    };
+    try {
+      signal.throwIfAborted();
+      isOff = !(await this.computer.isOn());
+      this.#isHeld = !isOff;
+      if (!isOff) writeFileSync(mark, "");
+      await this.computer.switchOff();
+      return { isOff, letGo };
+    } catch (error) {
+      await letGo();
+      throw error;
+    }
   }
 
   /** Resolves when nobody else holds it, with what lets the next one. */

@@ -1,7 +1,7 @@
 import { existsSync, statSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
+import { abortable } from "#core/abort.ts";
 import { SandboxError } from "#core/errors.ts";
 import { type PackedDiff, type Packing, type PackOptions, SCRUB_RULES } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
@@ -114,22 +114,15 @@ function checkOptions({ exclude, keep, consistent }: PackOptions): void {
 
 /** One without an agent cannot be told to; what is on its disk is what its system has written. */
 async function writeOut(live: LiveComputer, signal: AbortSignal): Promise<void> {
-  const late = new SandboxError("Unavailable", `the system did not write out what it holds within ${SYNC_MS} ms`, {
-    hint: "try again, or pause it and look at its screen",
-  });
-  const given = new AbortController();
-  const limit = AbortSignal.any([signal, given.signal]);
-  const tooLate = delay(SYNC_MS, undefined, { signal: limit }).then(() => {
-    throw late;
-  });
+  const late = AbortSignal.timeout(SYNC_MS);
   try {
-    await Promise.race([live.sync(), tooLate]);
+    await abortable(live.sync(), AbortSignal.any([signal, late]));
   } catch (error) {
-    signal.throwIfAborted();
-    throw error;
-  } finally {
-    tooLate.catch(() => undefined);
-    given.abort();
+    if (!late.aborted || signal.aborted) throw error;
+    throw new SandboxError("Unavailable", `the system did not write out what it holds within ${SYNC_MS / 1_000} s`, {
+      cause: error,
+      hint: "try again, or look at its screen",
+    });
   }
 }
 

@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { connect, type Socket } from "node:net";
 import { constants } from "node:os";
+import { abortable } from "#core/abort.ts";
 import { BoundedLines } from "#core/bounded-lines.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
@@ -213,20 +214,6 @@ export async function connectMachine(path: string, signal: AbortSignal): Promise
     control.close();
     signal.throwIfAborted();
     throw error;
-  } finally {
-    signal.removeEventListener("abort", abort);
-  }
-}
-
-/** What comes of it, or the signal's reason: a machine need not answer at all. */
-async function abortable<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  const aborted = Promise.withResolvers<never>();
-  aborted.promise.catch(() => {});
-  const abort = () => aborted.reject(signal.reason);
-  if (signal.aborted) abort();
-  else signal.addEventListener("abort", abort, { once: true });
-  try {
-    return await Promise.race([work, aborted.promise]);
   } finally {
     signal.removeEventListener("abort", abort);
   }

@@ -199,6 +199,23 @@ describe("full VMs that are forked", { timeout: 1_800_000, skip }, () => {
     await nothingIsLeft();
   });
 
+  test("a monitor that hangs holds up nobody else: calls end at their time and leave nothing, and it goes on when it can", async () => {
+    await using stack = new AsyncDisposableStack();
+    const [hung] = await forked(stack, parent.fork({ count: 1 }));
+    assert.ok(hung !== undefined);
+    process.kill(monitorOf(hung), "SIGSTOP");
+    const late = { timeoutMs: 3_000 };
+    await refused(hung.fork({ count: 2, labels: { of: "hung" }, ...late }), "DeadlineExceeded");
+    await refused(hung.packDiff({ name: "hung", keep: ["credentials", "history"], ...late }), "DeadlineExceeded");
+    assert.equal(await output(parent, "echo alive"), "alive");
+    const left = () => Array.fromAsync(node.client.sandboxes.list({ labels: { of: "hung" } }));
+    await waitUntil("its copies are gone", START_MS, async () => (await left()).length === 0);
+    process.kill(monitorOf(hung), "SIGCONT");
+    assert.equal(await output(hung, "echo alive"), "alive");
+    assert.equal((await hung.computer.info()).power, "on");
+    await nothingIsLeft();
+  });
+
   test("a node that is killed meanwhile lets it go on, and comes back without half of a copy", async () => {
     const forking = parent.fork({ count: 2, labels: { of: "killed" } }).catch(() => undefined);
     await waitUntil("it is held", START_MS, () => existsSync(join(node.runDir, "computers", parent.id, "held")));
