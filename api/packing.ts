@@ -50,6 +50,15 @@ export type PackView = Static<typeof PackView>;
 export const ForkRequest = closed({
   count: Type.Integer({ minimum: 1, maximum: 256 }),
   labels: Type.Optional(described(Labels, "Beside those of the sandbox.")),
+  paused: Type.Optional(
+    described(
+      Type.Boolean(),
+      "Saves each as it is at this instant, memory and all, and lets none run before it is asked for something: a snapshot, on the sandbox's node.",
+    ),
+  ),
+  memory: Type.Optional(
+    described(Type.Boolean(), "False: they begin with its files alone, also where what runs could come along."),
+  ),
   nodes: Type.Optional(
     described(
       oneOf(FORK_NODES),

@@ -17,6 +17,9 @@ export interface ForkWish {
   readonly count: number;
   readonly labels: Readonly<Record<string, string>>;
   readonly nodes: ForkNodes;
+  /** See `ForkHow`. */
+  readonly paused: boolean;
+  readonly memory: boolean;
   /** Under a key ids are the same for every repeat: the node then finds the child that it has. */
   readonly idempotencyKey: string | undefined;
   readonly signal: AbortSignal;
@@ -73,7 +76,7 @@ export class Forks {
 
   /** The children that go on the parent's node, and the snapshot for others when there is need of one. */
   async #onItsNode(wish: ForkWish, left: readonly number[]) {
-    const { parent, labels, nodes, signal } = wish;
+    const { parent, labels, nodes, paused, memory, signal } = wish;
     const isAlone = this.#others(parent.id).length === 0;
     if (nodes === "other" && isAlone) {
       throw new SandboxError("FailedPrecondition", "no other node is known that takes forks", {
@@ -84,7 +87,7 @@ export class Forks {
     const children = placed.map((index) => ({ id: childId(wish, edgeOf(parent.id), index), labels }));
     for (const { id } of children) wish.named(id);
     const wanted: ForkSnapshot = nodes === "other" ? "always" : nodes === "same" || isAlone ? "never" : "if-full";
-    const forked = await parent.node.fork(parent.id, children, { snapshot: wanted }, signal);
+    const forked = await parent.node.fork(parent.id, children, { snapshot: wanted, paused, memory }, signal);
     const here = await Promise.all(
       placed.map(async (index, at) => [index, await this.#outcomeHere(children[at]?.id, forked, at, signal)] as const),
     );

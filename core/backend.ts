@@ -58,6 +58,10 @@ export interface Pausing {
    */
   pause(handle: Handle, spec: SandboxSpec, signal: AbortSignal): Promise<Handle>;
   /**
+   * Makes a saved sandbox of what `Copying.copy` made for it; nothing of it runs. When it rejects, nothing is left but that copy. Absent: the backend cannot.
+   */
+  keep?(spec: SandboxSpec, signal: AbortSignal): Promise<Handle>;
+  /**
    * Lets a paused sandbox go on where it was; its agent answers when this resolves. One whose pause or resume was interrupted, by an end of the edge,
    * goes on too. When it rejects, the sandbox stays saved, unless with `SandboxLost`, and `FailedPrecondition` says why it cannot go on here.
    */
@@ -68,8 +72,8 @@ export interface Pausing {
 export interface Place {
   /** Index of the sandbox's own range of user ids; unique among live sandboxes. */
   readonly slot: number;
-  /** What another sandbox wrote was copied for it: it begins with that, by `Copying.copy`. */
-  readonly copied?: boolean;
+  /** What another sandbox was is copied for it, by `Copying.copy`: it begins with all of that, or with the files alone. */
+  readonly copied?: "all" | "files" | undefined;
 }
 
 /** How a backend finds a sandbox again. The edge stores it and hands it back, unread. */

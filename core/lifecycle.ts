@@ -21,7 +21,7 @@ export type SandboxState = (typeof STATES)[number];
 
 /**
  * What callers may ask of a sandbox. `use` is every command; `files` is file access; `pack` makes an artifact of what it wrote,
- * `fork` more sandboxes; `extend` moves its time limits. What a paused sandbox accepts of `use`, `files`, `pack` and `fork` resumes it first.
+ * `fork` more sandboxes; `extend` moves its time limits. What a paused sandbox accepts of `use`, `files` and `pack` resumes it first, and `fork` where what is saved cannot be copied.
  */
 const VERBS = ["use", "files", "pack", "fork", "pause", "resume", "extend", "destroy"] as const;
 export type Verb = (typeof VERBS)[number];
@@ -44,7 +44,8 @@ export const RULES: Readonly<Record<Verb, Readonly<Record<SandboxState, Verdict>
 
 /** Every change of state the driver may make; anything else is a programmer error. */
 const CHANGES: Readonly<Record<SandboxState, readonly SandboxState[]>> = {
-  creating: ["ready", "failed", "destroying"],
+  // A copy may be saved without having run.
+  creating: ["ready", "paused", "failed", "destroying"],
   ready: ["pausing", "failed", "destroying"],
   // One that cannot be saved goes on.
   pausing: ["paused", "ready", "resuming", "failed", "destroying"],

@@ -52,7 +52,7 @@ import {
   type NodeMethod,
   type StdinArguments,
 } from "#core/node-wire.ts";
-import type { ForkChild, Forked, ForkSnapshot, PackedDiff, PackOptions } from "#core/packing.ts";
+import type { ForkChild, Forked, ForkHow, PackedDiff, PackOptions } from "#core/packing.ts";
 import type { PortPiece } from "#core/ports.ts";
 import type { Payload } from "#core/rpc/frames.ts";
 import { type RpcOptions, RpcPeer } from "#core/rpc/peer.ts";
@@ -257,13 +257,8 @@ export class RemoteNode implements Node, Disposable {
     return this.#call("packDiff", [id, options], signal);
   }
 
-  fork(
-    id: SandboxId,
-    children: readonly ForkChild[],
-    options: { readonly snapshot: ForkSnapshot },
-    signal: AbortSignal,
-  ): Promise<Forked> {
-    return this.#call("fork", [id, children, options], signal);
+  fork(id: SandboxId, children: readonly ForkChild[], how: ForkHow, signal: AbortSignal): Promise<Forked> {
+    return this.#call("fork", [id, children, how], signal);
   }
 
   invoke(call: FunctionCall, signal: AbortSignal): Promise<HeldResult> {

@@ -3,7 +3,7 @@ import type { NodeComputers } from "#core/computers.ts";
 import type { NodeFiles } from "#core/files.ts";
 import type { FunctionCall, FunctionLoad, HeldResult } from "#core/functions.ts";
 import type { CommandId, EdgeId, InvocationId, SandboxId } from "#core/ids.ts";
-import type { ForkChild, Forked, ForkSnapshot, PackedDiff, PackOptions } from "#core/packing.ts";
+import type { ForkChild, Forked, ForkHow, PackedDiff, PackOptions } from "#core/packing.ts";
 import type { NodePorts } from "#core/ports.ts";
 import type {
   BackendKind,
@@ -93,12 +93,7 @@ export interface Node extends NodeFiles, NodePorts, NodeComputers {
    * fails concerns no other. Processes do not come along. Children whose ids exist already, as children of this one, are joined.
    * There may be none of them where a snapshot is made for others in any case; what comes of that concerns no child.
    */
-  fork(
-    id: SandboxId,
-    children: readonly ForkChild[],
-    options: { readonly snapshot: ForkSnapshot },
-    signal: AbortSignal,
-  ): Promise<Forked>;
+  fork(id: SandboxId, children: readonly ForkChild[], how: ForkHow, signal: AbortSignal): Promise<Forked>;
 
   /**
    * Carries out one call of a function, and resolves with what became of it, whatever its code does. `Overloaded` when too many wait here,

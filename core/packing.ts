@@ -61,6 +61,15 @@ export type ForkNodes = (typeof FORK_NODES)[number];
 export const FORK_SNAPSHOTS = ["never", "if-full", "always"] as const;
 export type ForkSnapshot = (typeof FORK_SNAPSHOTS)[number];
 
+/** How to fork. */
+export interface ForkHow {
+  readonly snapshot: ForkSnapshot;
+  /** Children are saved before they run, as if paused: whatever is asked of one resumes it. Refused by name where processes do not come along. */
+  readonly paused?: boolean;
+  /** False: they begin with the files alone, also where processes could come along. */
+  readonly memory?: boolean;
+}
+
 /** What came of a fork: for each child, in the order asked for, nothing when it is ready, or why there is none. */
 export interface Forked {
   readonly frozenMs: number;
@@ -95,6 +104,8 @@ export interface Copying {
   readonly packs: boolean;
   /** What runs in a sandbox goes on in its copies, and their agents know it. Else they begin with its files alone. */
   readonly processes: boolean;
+  /** Copies what is saved of a paused one as well. Else it is resumed first. */
+  readonly copiesSaved?: true;
   /**
    * Copies what a sandbox is, all at one instant, for sandboxes that are created with a place that says so. Shares the data. When it
    * rejects, no copy is left.

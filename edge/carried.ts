@@ -1,6 +1,7 @@
 import { constants, copyFileSync, mkdirSync, mkdtempSync, readdirSync } from "node:fs";
 import { copyFile, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import type { Place } from "#core/backend.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { CommandId } from "#core/ids.ts";
 import type { CommandRow, CommandRows } from "#edge/command-rows.ts";
@@ -11,6 +12,15 @@ export interface Carried {
   readonly rows: readonly CommandRow[];
   /** Holds the files of their outputs. */
   readonly dir: string;
+}
+
+/** What a sandbox begins with that another one was. */
+export interface Origin {
+  /** Settles when that is copied, with what runs in it. */
+  readonly copied: Promise<Carried | undefined>;
+  readonly content: Place["copied"];
+  /** It does not run until it is asked for something. */
+  readonly paused: boolean;
 }
 
 /** What is carried over, until all copies have it. */

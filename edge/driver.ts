@@ -2,44 +2,26 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { abortable } from "#core/abort.ts";
 import type { Backend, Handle } from "#core/backend.ts";
-import type { Clock } from "#core/clock.ts";
 import { asSandboxError, SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
-import type { SandboxId } from "#core/ids.ts";
 import { admit, type SandboxState, type Verb } from "#core/lifecycle.ts";
 import type { Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
-import type { Admission } from "#edge/admission.ts";
 import { AgentConnection } from "#edge/agent-connection.ts";
-import type { Carried } from "#edge/carried.ts";
+import type { Origin } from "#edge/carried.ts";
 import { CommandRows } from "#edge/command-rows.ts";
 import { Commands } from "#edge/commands.ts";
-import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
 import { within } from "#edge/deadline.ts";
-import type { Journal } from "#edge/journal.ts";
+import type { DriverParts } from "#edge/driver-parts.ts";
 import { LifetimeWatch } from "#edge/lifetime.ts";
 import { type KilledCommand, OomKills } from "#edge/oom-kills.ts";
 import { type PauseHost, Pauses } from "#edge/pause.ts";
 import { OperationQueue } from "#edge/queue.ts";
 import { SandboxRecord } from "#edge/sandbox-record.ts";
-import type { SandboxRow, SandboxRows } from "#edge/sandbox-rows.ts";
-import type { Timers } from "#edge/timers.ts";
+import type { SandboxRow } from "#edge/sandbox-rows.ts";
 import { UseCount } from "#edge/use-count.ts";
 
 /** After a failed removal, until the next attempt. */
 const REMOVE_AGAIN_MS = 5_000;
-
-/** What the drivers of one edge share. */
-export interface DriverParts {
-  readonly config: EdgeConfig;
-  readonly clock: Clock;
-  readonly log: EdgeLog;
-  readonly journal: Journal;
-  readonly rows: SandboxRows;
-  readonly timers: Timers;
-  readonly admission: Admission;
-  /** Nothing of the sandbox is left. */
-  gone(id: SandboxId): void;
-}
 
 /**
  * One sandbox: the only one to change its state, which it records before it acts. Bring-up, loss and removal queue and never
@@ -119,9 +101,9 @@ export class SandboxDriver {
     return this.#record.info({ inUse: this.#users.any, runningCommands: this.commands.running });
   }
 
-  /** Begins the bring-up. Its outcome is what `ready` tells. `copied`: settles when what it begins with is copied, with what runs in it. */
-  create(copied?: Promise<Carried | undefined>): void {
-    void this.#queue.run("verb", () => this.#bringUp(copied));
+  /** Begins the bring-up. Its outcome is what `ready` tells. */
+  create(origin?: Origin): void {
+    void this.#queue.run("verb", () => this.#bringUp(origin));
   }
 
   /** Resolves when the sandbox is ready; rejects with what stopped its creation. When all who waited leave, it is removed. */
@@ -188,6 +170,11 @@ export class SandboxDriver {
     return this.#connection.wait(signal);
   }
 
+  /** Runs `work` while it is neither paused nor resumed. */
+  asItIs<T>(work: () => Promise<T>): Promise<T> {
+    return this.#queue.run("verb", work);
+  }
+
   /** Keeps the sandbox from being idle until disposed. */
   busy(): Disposable {
     return this.#users.enter();
@@ -233,11 +220,18 @@ export class SandboxDriver {
     await this.#queue.run("verb", () => Promise.resolve());
   }
 
-  async #bringUp(copied?: Promise<Carried | undefined>): Promise<void> {
+  async #bringUp(origin?: Origin): Promise<void> {
     try {
-      const handle = await this.#make(copied);
-      this.#record.change("ready", { handle, readyAtMs: this.#parts.clock.now() });
-      this.#isReady();
+      const handle = await this.#make(origin);
+      const readyAtMs = this.#parts.clock.now();
+      if (origin?.paused === true) {
+        this.#record.change("paused", { handle, readyAtMs });
+        this.#record.releaseCompute();
+        this.#lifetime.look();
+      } else {
+        this.#record.change("ready", { handle, readyAtMs });
+        this.#isReady();
+      }
       this.#created.resolve();
     } catch (error) {
       const typed = asSandboxError(error);
@@ -253,14 +247,15 @@ export class SandboxDriver {
   }
 
   /** Everything between the intent and the answer of the agent, within the time for creating. */
-  #make(copied?: Promise<Carried | undefined>): Promise<Handle> {
+  #make(origin?: Origin): Promise<Handle> {
     return this.#within(async (signal) => {
       await this.#backend.check(this.spec);
       this.#record.insert();
       // Not given up while that is under way: what is copied after a removal nobody would remove.
-      const carried = await copied;
+      const carried = await origin?.copied;
       if (carried !== undefined) await this.commands.receive(carried);
-      const handle = await this.#backend.create(this.spec, { slot: this.slot, copied: copied !== undefined }, signal);
+      if (origin?.paused === true) return await this.#pauses.keep(signal);
+      const handle = await this.#backend.create(this.spec, { slot: this.slot, copied: origin?.content }, signal);
       signal.throwIfAborted();
       await this.#connection.meet(handle, { isCopy: carried !== undefined, signal });
       signal.throwIfAborted();

@@ -6,14 +6,15 @@ import type { FunctionCall, FunctionHost, Functions, HeldResult } from "#core/fu
 import type { InvocationId, SandboxId } from "#core/ids.ts";
 import type { InvocationWait, Node, NodeInfo, ResourceCount, SandboxFilter, UsageRead } from "#core/node.ts";
 import { canonical } from "#core/pack.ts";
-import type { ForkChild, Forked, ForkSnapshot, PackedDiff, PackOptions } from "#core/packing.ts";
+import type { ForkChild, Forked, ForkHow, PackedDiff, PackOptions } from "#core/packing.ts";
 import type { BackendKind, LayerDigest, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 import { Admission, overcommitted } from "#edge/admission.ts";
-import type { Carried } from "#edge/carried.ts";
+import type { Origin } from "#edge/carried.ts";
 import type { CommandCall } from "#edge/command-calls.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
-import { type DriverParts, SandboxDriver } from "#edge/driver.ts";
+import { SandboxDriver } from "#edge/driver.ts";
+import type { DriverParts } from "#edge/driver-parts.ts";
 import { forkSandbox } from "#edge/fork.ts";
 import { leaseFor } from "#edge/function-lease.ts";
 import { GuestCalls } from "#edge/guest-calls.ts";
@@ -191,22 +192,17 @@ export class Edge extends GuestCalls implements Node {
     return packDiff(this.calling(id, signal), options);
   }
 
-  async fork(
-    id: SandboxId,
-    children: readonly ForkChild[],
-    options: { readonly snapshot: ForkSnapshot },
-    signal: AbortSignal,
-  ): Promise<Forked> {
+  async fork(id: SandboxId, children: readonly ForkChild[], how: ForkHow, signal: AbortSignal): Promise<Forked> {
     const call = this.calling(id, signal);
     try {
       return await forkSandbox(
         call,
-        { children, ...options },
+        { children, ...how },
         {
           share: this.#options.share,
           edge: this.#options.config.edge,
           known: (child) => this.#drivers.get(child),
-          begin: (spec, copied) => this.#beginOrMakeRoom(spec, signal, copied),
+          begin: (spec, origin) => this.#beginOrMakeRoom(spec, signal, origin),
         },
       );
     } finally {
@@ -292,23 +288,19 @@ export class Edge extends GuestCalls implements Node {
   }
 
   /** What functions hold without need is the sandbox's. */
-  async #beginOrMakeRoom(
-    spec: SandboxSpec,
-    signal: AbortSignal,
-    copied?: Promise<Carried | undefined>,
-  ): Promise<SandboxDriver> {
+  async #beginOrMakeRoom(spec: SandboxSpec, signal: AbortSignal, origin?: Origin): Promise<SandboxDriver> {
     try {
-      return this.#begin(spec, copied);
+      return this.#begin(spec, origin);
     } catch (error) {
       const isFull = error instanceof SandboxError && error.kind === "NodeFull";
       if (!isFull || this.#functions === undefined || this.#functions.containers.size === 0) throw error;
       await this.#functions.shrink();
       this.#enter(signal);
-      return this.#begin(spec, copied);
+      return this.#begin(spec, origin);
     }
   }
 
-  #begin(spec: SandboxSpec, copied?: Promise<Carried | undefined>): SandboxDriver {
+  #begin(spec: SandboxSpec, origin?: Origin): SandboxDriver {
     const backend = this.#backends.get(spec.backend);
     if (backend === undefined) {
       throw new SandboxError("FailedPrecondition", `this node has no ${spec.backend} backend`, {
@@ -319,7 +311,7 @@ export class Edge extends GuestCalls implements Node {
     const row = newSandboxRow(spec, slot, this.#options.clock.now());
     const driver = new SandboxDriver(this.#parts, backend, row);
     this.#drivers.set(spec.id, driver);
-    driver.create(copied);
+    driver.create(origin);
     return driver;
   }
 

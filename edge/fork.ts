@@ -7,15 +7,17 @@ import {
   FORK_SNAPSHOTS,
   type ForkChild,
   type Forked,
+  type ForkHow,
   type ForkSnapshot,
   type PackedDiff,
   type Packing,
   type PackOptions,
 } from "#core/packing.ts";
 import type { LayerDigest, SandboxSpec } from "#core/sandbox.ts";
-import type { Carried } from "#edge/carried.ts";
+import type { Carried, Origin } from "#edge/carried.ts";
 import type { CommandCall } from "#edge/command-calls.ts";
 import type { SandboxDriver } from "#edge/driver.ts";
+import { cannotKeep } from "#edge/pause.ts";
 
 /** One instant for all of them; more would hold up whoever waits for the first. */
 const MAX_CHILDREN = 256;
@@ -24,9 +26,8 @@ const MAX_CHILDREN = 256;
 const EVERYTHING: PackOptions = { exclude: [], keep: ["credentials", "history"], consistent: true };
 
 /** What is asked of a fork. */
-export interface ForkWish {
+export interface ForkWish extends ForkHow {
   readonly children: readonly ForkChild[];
-  readonly snapshot: ForkSnapshot;
 }
 
 /** What a fork needs of its edge. */
@@ -35,8 +36,8 @@ export interface ForkHost {
   /** Puts layers where other nodes find them; undefined: there is no such place. */
   readonly share: ((layers: readonly LayerDigest[], signal: AbortSignal) => Promise<void>) | undefined;
   known(id: SandboxId): SandboxDriver | undefined;
-  /** Begins a bring-up, which waits for `copied`. Rejects when the node has no room. */
-  begin(spec: SandboxSpec, copied: Promise<Carried | undefined> | undefined): Promise<SandboxDriver>;
+  /** Begins a bring-up, which waits for what is copied. Rejects when the node has no room. */
+  begin(spec: SandboxSpec, origin: Origin | undefined): Promise<SandboxDriver>;
 }
 
 //   intent of each child ─► one instant of the parent ─► a copy for each ─► each comes up by itself
@@ -46,24 +47,22 @@ export interface ForkHost {
 // on, what each child's own agent has kept, which forgets nothing in between.
 
 /** See `Node.fork`. The parent does not count as idle meanwhile; its removal ends what is not copied yet. */
-export async function forkSandbox(
-  { driver, signal }: CommandCall,
-  { children, snapshot }: ForkWish,
-  host: ForkHost,
-): Promise<Forked> {
-  validateChildren(children, snapshot, host.edge);
+export async function forkSandbox({ driver, signal }: CommandCall, wish: ForkWish, host: ForkHost): Promise<Forked> {
+  const { children, snapshot, paused = false, memory = true } = wish;
+  validateWish({ children, snapshot, paused, memory }, host.edge);
   using _busy = driver.busy();
-  await driver.awake("fork", signal);
   const { backend } = driver.beside("fork");
+  if (!(driver.state === "paused" && backend.copying?.copiesSaved === true)) await driver.awake("fork", signal);
   const { copying } = backend;
   if (copying === undefined) {
     throw new SandboxError("FailedPrecondition", `sandboxes of the ${backend.kind} backend cannot be forked`, {
       hint: "create others, and copy files into them",
     });
   }
+  if (paused && (backend.pausing?.keep === undefined || !copying.processes)) throw cannotKeep(backend.kind);
   const parent = driver.info.spec;
   const specs = children.map((child) => childSpec(parent, child));
-  const parts = { packing: backend.packing, copying, driver, parent, host, snapshot };
+  const parts = { packing: backend.packing, copying, driver, parent, host, snapshot, paused, memory };
   await using fork = new Fork(parts, AbortSignal.any([signal, driver.leaving]));
   await fork.begin(specs.filter(({ id }) => host.known(id) === undefined));
   const [made, ...outcomes] = await Promise.all([
@@ -80,6 +79,8 @@ interface ForkParts {
   readonly parent: SandboxSpec;
   readonly host: ForkHost;
   readonly snapshot: ForkSnapshot;
+  readonly paused: boolean;
+  readonly memory: boolean;
 }
 
 class Fork implements AsyncDisposable {
@@ -107,17 +108,20 @@ class Fork implements AsyncDisposable {
   }
 
   async #beginWithCopies(specs: readonly SandboxSpec[]): Promise<void> {
-    const { copying, driver, parent } = this.#parts;
+    const { copying, driver, parent, paused, memory } = this.#parts;
     const copied = Promise.withResolvers<Carried | undefined>();
     // Whether anybody waits for it is not this object's concern.
     copied.promise.catch(() => undefined);
-    for (const spec of specs) await this.#beginOne(spec, copied.promise);
+    const origin = { copied: copied.promise, content: memory ? "all" : "files", paused } as const;
+    for (const spec of specs) await this.#beginOne(spec, origin);
     const begun = specs.map(({ id }) => id).filter((id) => !this.#refused.has(id));
     const pack = this.#needsLayers && this.#canShare() ? EVERYTHING : undefined;
     if (begun.length === 0 && pack === undefined) return;
     try {
-      const carrying = copying.processes ? this.#carried.use(driver.commands.carry()) : undefined;
-      const { frozenMs, packed } = await copying.copy(parent, { to: begun, pack }, this.#signal);
+      const carrying = copying.processes && memory ? this.#carried.use(driver.commands.carry()) : undefined;
+      const copy = () => copying.copy(parent, { to: begun, pack }, this.#signal);
+      // What is saved of one that is paused is another thing when it goes on.
+      const { frozenMs, packed } = await (driver.state === "paused" ? driver.asItIs(copy) : copy());
       if (packed !== undefined) this.#keepLayers(packed);
       carrying?.copied();
       this.frozenMs = frozenMs;
@@ -177,9 +181,9 @@ class Fork implements AsyncDisposable {
     }
   }
 
-  async #beginOne(spec: SandboxSpec, copied: Promise<Carried | undefined> | undefined): Promise<void> {
+  async #beginOne(spec: SandboxSpec, origin: Origin | undefined): Promise<void> {
     try {
-      await this.#parts.host.begin(spec, copied);
+      await this.#parts.host.begin(spec, origin);
     } catch (error) {
       this.#refused.set(spec.id, error);
     }
@@ -209,7 +213,9 @@ class Fork implements AsyncDisposable {
   }
 }
 
-function validateChildren(children: readonly ForkChild[], snapshot: ForkSnapshot, edge: EdgeId): void {
+function validateWish({ children, snapshot, paused, memory }: Required<ForkWish>, edge: EdgeId): void {
+  if (typeof paused !== "boolean" || typeof memory !== "boolean") refuse("paused, memory", "must be true or false");
+  if (paused && !memory) refuse("paused", "needs memory: what begins with files alone begins when it is created");
   if (!FORK_SNAPSHOTS.includes(snapshot)) refuse("snapshot", `must be one of ${FORK_SNAPSHOTS.join(", ")}`);
   const least = snapshot === "always" ? 0 : 1;
   if (!Array.isArray(children) || children.length < least || children.length > MAX_CHILDREN) {

@@ -1,6 +1,7 @@
 import type { Backend, Handle, Pausing } from "#core/backend.ts";
 import { asSandboxError, SandboxError } from "#core/errors.ts";
 import { admit } from "#core/lifecycle.ts";
+import type { BackendKind } from "#core/sandbox.ts";
 import type { AgentConnection } from "#edge/agent-connection.ts";
 import type { SandboxRecord } from "#edge/sandbox-record.ts";
 
@@ -35,6 +36,13 @@ export class Pauses {
     throw new SandboxError("FailedPrecondition", `sandboxes of the ${kind} backend cannot be paused`, {
       hint: "let them idle, or pack and remove them",
     });
+  }
+
+  /** Saves what was copied for a sandbox that never ran. Rejects with `FailedPrecondition` where the backend cannot. */
+  async keep(signal: AbortSignal): Promise<Handle> {
+    const kept = this.pausing.keep?.(this.#host.record.row.spec, signal);
+    if (kept === undefined) throw cannotKeep(this.#host.backend.kind);
+    return await kept;
   }
 
   /** Resolves when it is paused; does nothing when it is already. */
@@ -101,6 +109,13 @@ export class Pauses {
     record.change("paused");
     record.releaseCompute();
   }
+}
+
+/** Of a backend whose sandboxes cannot be copied without being started. */
+export function cannotKeep(kind: BackendKind): SandboxError {
+  return new SandboxError("FailedPrecondition", `sandboxes of the ${kind} backend have no snapshots of memory`, {
+    hint: "pack them, or fork them",
+  });
 }
 
 function handleOf({ row }: SandboxRecord): Handle {

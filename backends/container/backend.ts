@@ -279,7 +279,7 @@ class ContainerBackend implements Backend {
 
   async #upper(spec: SandboxSpec, place: Place, blank: Blank | undefined): Promise<Upper> {
     const { volume } = this.#parts;
-    if (place.copied === true) {
+    if (place.copied !== undefined) {
       if (blank !== undefined) await volume.removeUpper(blank.upper);
       return volume.openUpper(spec.id);
     }

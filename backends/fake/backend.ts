@@ -62,7 +62,7 @@ class FakeBackend implements Backend {
     const before = this.#host.sandboxes.get(spec.id);
     if (before?.alive) return handleOf(spec.id, before.bootId);
     await this.#interruptible(this.#moment("create", spec.id), signal);
-    const files = place.copied === true ? this.#host.copies.get(spec.id) : undefined;
+    const files = place.copied !== undefined ? this.#host.copies.get(spec.id) : undefined;
     this.#host.copies.delete(spec.id);
     const sandbox = new FakeSandbox(spec, place.slot, files);
     this.#host.sandboxes.set(spec.id, sandbox);

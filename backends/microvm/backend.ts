@@ -13,7 +13,7 @@ import { uidBaseOf } from "#host/id-ranges.ts";
 import { type GuestPrograms, guestImage } from "#host/vmm/guest/image.ts";
 import { FOOTPRINT, takeInventory } from "#host/vmm/inventory.ts";
 import { machineMemory } from "#host/vmm/process-memory.ts";
-import { isAlive } from "#host/vmm/qemu/process.ts";
+import { isAlive, liveProcess, lostMachine } from "#host/vmm/qemu/process.ts";
 import { openQemu } from "#host/vmm/qemu/qemu.ts";
 import { RunDirs } from "#host/vmm/run-dirs.ts";
 import { isSaved } from "#host/vmm/saved.ts";
@@ -108,6 +108,7 @@ class MicrovmBackend implements Backend {
       ...parts,
       place: (spec, place) => this.#place(spec, place),
       keep: (id, guest) => this.#guests.set(id, guest),
+      keepCopy: (spec) => this.copying.keep(spec),
       kill: (id) => this.kill(id),
       log: options.log,
     });
@@ -148,13 +149,12 @@ class MicrovmBackend implements Backend {
   }
 
   async connect(handle: Handle, signal: AbortSignal): Promise<GuestLink> {
-    const process = processOf(handle);
-    if (process === undefined || !isAlive(process)) throw lost(handle.id);
+    const process = liveProcess(handle.id, processOf(handle));
     try {
       return await (await this.#guest(handle.id, process, signal)).connect(signal);
     } catch (error) {
       if (isAlive(process) || signal.aborted) throw error;
-      throw lost(handle.id, error);
+      throw lostMachine(handle.id, error);
     }
   }
 
@@ -276,7 +276,7 @@ class MicrovmBackend implements Backend {
   async #boot(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Guest> {
     const { runDirs } = await this.#ground();
     const guest =
-      place.copied === true ? await this.#copied(spec, place, signal) : await this.#made(spec, place, signal);
+      place.copied !== undefined ? await this.#copied(spec, place, signal) : await this.#made(spec, place, signal);
     runDirs.writeProcess(spec.id, guest.machine.process);
     this.#guests.set(spec.id, guest);
     return guest;
@@ -296,7 +296,7 @@ class MicrovmBackend implements Backend {
   async #copied(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Guest> {
     const { volume } = await this.#ground();
     const { dir, saved } = this.copying.instantOf(spec.id);
-    if (saved) return await this.#goOn(spec, place, dir, signal);
+    if (saved && place.copied === "all") return await this.#goOn(spec, place, dir, signal);
     return await this.#launch(spec, place, diskPath(volume.openUpper(spec.id)), signal);
   }
 
@@ -375,8 +375,4 @@ function shapeOf(spec: SandboxSpec, { disks }: DiskPlan): MachineShape {
 
 function machinesDir({ dataDir }: MicrovmOptions): string {
   return join(dataDir, "machines");
-}
-
-function lost(id: SandboxId, cause?: unknown): SandboxError {
-  return new SandboxError("SandboxLost", `the machine of ${id} is gone`, cause === undefined ? {} : { cause });
 }

@@ -6,6 +6,7 @@ import type { SandboxSpec } from "#core/sandbox.ts";
 import type { OwnedTemp } from "#host/owned-temp.ts";
 import { copyFileSparse } from "#host/vmm/memory.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
+import { copySaved, isSaved } from "#host/vmm/saved.ts";
 import type { MachineProcess } from "#host/vmm/vmm.ts";
 import { copyDisk, diskPath, roomError } from "./disk.ts";
 import { whileHeld } from "./held.ts";
@@ -40,6 +41,7 @@ export class MachineCopies implements Copying {
   readonly copies = true;
   readonly processes = true;
   readonly packs = false;
+  readonly copiesSaved = true;
   readonly #parts: CopyParts;
   readonly #instants = new Map<SandboxId, KeptInstant>();
 
@@ -57,13 +59,13 @@ export class MachineCopies implements Copying {
       const runs = process !== undefined && isAlive(process);
       const frozenMs = runs
         ? await this.#save(spec, process, temp.path, signal)
-        : await this.#saveDisk(spec, temp.path);
+        : await this.#copyFiles(spec, temp.path);
       for (const id of to) {
         signal.throwIfAborted();
         await copyDisk(volume, { ...spec, id }, diskIn(temp.path));
         instant.left.add(id);
       }
-      for (const id of to) this.#instants.set(id, { ...instant, saved: runs });
+      for (const id of to) this.#instants.set(id, { ...instant, saved: isSaved(temp.path) });
       return { frozenMs };
     } catch (error) {
       for (const id of instant.left) await volume.removeUpper(id);
@@ -79,6 +81,20 @@ export class MachineCopies implements Copying {
     return instant;
   }
 
+  /** Puts what was saved for a copy beside its disk: it is a saved sandbox then. Throws as `instantOf` does, and where nothing was saved. */
+  async keep({ id }: SandboxSpec): Promise<void> {
+    const { dir, saved } = this.instantOf(id);
+    if (!saved) {
+      throw new SandboxError("FailedPrecondition", "the machine of the sandbox is gone, and its memory with it", {
+        hint: "fork its files alone, or pack them",
+      });
+    }
+    const { runDirs, volume } = await this.#parts.ground();
+    runDirs.make(id);
+    await copySaved(dir, volume.openUpper(id).upperDir);
+    await this.release(id);
+  }
+
   /** The copy needs its instant no more: it has begun, or never will. Safe twice, and for what is no copy. */
   async release(id: SandboxId): Promise<void> {
     const instant = this.#instants.get(id);
@@ -91,6 +107,8 @@ export class MachineCopies implements Copying {
     const { volume } = await this.#parts.ground();
     const guest = await this.#parts.guest(spec.id, process, signal);
     const planned = await this.#parts.machine(spec, { slot: 0 });
+    // What copies begin with that take the files alone.
+    await guest.flush();
     return await whileHeld(guest, signal, async ({ letGo }) => {
       const startedMs = performance.now();
       await copyFileSparse(diskPath(volume.openUpper(spec.id)), diskIn(dir));
@@ -100,10 +118,12 @@ export class MachineCopies implements Copying {
     });
   }
 
-  /** Of a sandbox that was lost, whose files live on. */
-  async #saveDisk(spec: SandboxSpec, dir: string): Promise<number> {
+  /** Of a sandbox that is saved, or was lost: then its files live on. */
+  async #copyFiles(spec: SandboxSpec, dir: string): Promise<number> {
     const { volume } = await this.#parts.ground();
-    await copyFileSparse(diskPath(volume.openUpper(spec.id)), diskIn(dir));
+    const upper = volume.openUpper(spec.id);
+    await copyFileSparse(diskPath(upper), diskIn(dir));
+    await copySaved(upper.upperDir, dir);
     return 0;
   }
 }

@@ -5,6 +5,7 @@ import type { SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import { connectMachine, type MachineControl, type MachineUsage } from "#guest/protocol/machine.ts";
 import { hostsFile } from "#host/cradle/names.ts";
+import { lostMachine } from "#host/vmm/qemu/process.ts";
 import {
   MACHINE_PORTS,
   type Machine,
@@ -54,6 +55,11 @@ export class Guest implements Holdable {
 
   usage(): Promise<MachineUsage> {
     return this.#control.usage();
+  }
+
+  /** Brings what the sandbox has written so far to its disk. */
+  flush(): Promise<void> {
+    return this.#control.flush();
   }
 
   /** Resolves when nobody else holds the machine; until disposed, nobody else may. `SandboxLost` when it has ended meanwhile. */
@@ -220,6 +226,6 @@ export async function adoptGuest(
   signal: AbortSignal,
 ): Promise<Guest> {
   const machine = await parts.vmm.adopt(parts, parts.process);
-  if (machine === undefined) throw new SandboxError("SandboxLost", `the machine of ${id} is gone`);
+  if (machine === undefined) throw lostMachine(id);
   return await continueGuest(id, machine, parts, signal);
 }

@@ -1,8 +1,9 @@
+import { existsSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import type { Handle, Pausing, Place } from "#core/backend.ts";
-import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
-import { isAlive } from "#host/vmm/qemu/process.ts";
+import { liveProcess, lostMachine } from "#host/vmm/qemu/process.ts";
 import type { RunDirs } from "#host/vmm/run-dirs.ts";
 import { forgetSaved, isSaved } from "#host/vmm/saved.ts";
 import type { MachinePlace, MachineProcess } from "#host/vmm/vmm.ts";
@@ -23,6 +24,8 @@ export interface PauseParts {
   /** A live machine, known or adopted. */
   guest(id: SandboxId, process: MachineProcess, signal: AbortSignal): Promise<Guest>;
   keep(id: SandboxId, guest: Guest): void;
+  /** Makes a saved sandbox of what was copied for it. */
+  keepCopy(spec: SandboxSpec): Promise<void>;
   /** Ends what runs of a sandbox. */
   kill(id: SandboxId): Promise<void>;
   readonly log: (line: string) => void;
@@ -32,6 +35,9 @@ export interface PauseParts {
 //
 // Up to the record the machine lives, and can go on; from the record on it is saved. When it goes on the record goes first: what the
 // disk takes from then on does not fit it.
+
+/** Beside the disk of one whose machine was another sandbox's until it goes on: it is given a name and ids of its own then. */
+const ANOTHER = "another";
 
 /** Pauses of machines: memory and devices lie beside the disk. */
 export class MachinePauses implements Pausing {
@@ -43,9 +49,7 @@ export class MachinePauses implements Pausing {
 
   async pause(handle: Handle, spec: SandboxSpec, signal: AbortSignal): Promise<Handle> {
     const { id } = handle;
-    const process = processOf(handle);
-    if (process === undefined || !isAlive(process))
-      throw new SandboxError("SandboxLost", `the machine of ${id} is gone`);
+    const process = liveProcess(id, processOf(handle));
     const { volume } = await this.#parts.ground();
     const guest = await this.#parts.guest(id, process, signal);
     const planned = await this.#parts.machine(spec, { slot: 0 });
@@ -61,23 +65,42 @@ export class MachinePauses implements Pausing {
     return savedHandle(id, planned.spec.accelerator);
   }
 
+  async keep(spec: SandboxSpec): Promise<Handle> {
+    const { spec: planned } = await this.#parts.machine(spec, { slot: 0 });
+    const { volume } = await this.#parts.ground();
+    writeFileSync(join(volume.openUpper(spec.id).upperDir, ANOTHER), "");
+    await this.#parts.keepCopy(spec);
+    return savedHandle(spec.id, planned.accelerator);
+  }
+
   async resume(handle: Handle, spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
     const { id } = handle;
     const { runDirs, volume } = await this.#parts.ground();
     const dir = volume.openUpper(id).upperDir;
-    const running = runDirs.readProcess(id);
     if (isSaved(dir)) {
       // A monitor that is there was about to end, or had only begun.
       await this.#parts.kill(id);
-      return await this.#goOn(spec, place, signal);
+      try {
+        return await this.#goOn(spec, place, signal);
+      } catch (error) {
+        // What stays saved holds nothing but its files.
+        if (isSaved(dir)) await this.#parts.kill(id);
+        throw error;
+      }
     }
-    if (running === undefined || !isAlive(running))
-      throw new SandboxError("SandboxLost", `the machine of ${id} is gone`);
+    const running = liveProcess(id, runDirs.readProcess(id));
     const { vmm, spec: planned } = await this.#parts.machine(spec, place);
     const machine = await vmm.adopt({ dir: runDirs.dir(id) }, running);
-    if (machine === undefined) throw new SandboxError("SandboxLost", `the machine of ${id} is gone`);
-    this.#parts.keep(id, await continueGuest(id, machine, { dir: runDirs.dir(id), log: this.#parts.log }, signal));
+    if (machine === undefined) throw lostMachine(id);
+    const parts = { dir: runDirs.dir(id), ...this.#another(spec, dir) };
+    this.#parts.keep(id, await continueGuest(id, machine, parts, signal));
+    rmSync(join(dir, ANOTHER), { force: true });
     return handleOf(id, running, planned.accelerator);
+  }
+
+  /** What a machine needs to go on as this sandbox. */
+  #another({ hostname }: SandboxSpec, dir: string) {
+    return { log: this.#parts.log, hostname: existsSync(join(dir, ANOTHER)) ? hostname : undefined };
   }
 
   async #goOn(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
@@ -85,12 +108,13 @@ export class MachinePauses implements Pausing {
     const { runDirs, volume } = await this.#parts.ground();
     const dir = volume.openUpper(id).upperDir;
     const planned = await this.#parts.machine(spec, place);
-    const from = { dir, place: await this.#parts.place(spec, place), log: this.#parts.log };
+    const from = { dir, place: await this.#parts.place(spec, place), ...this.#another(spec, dir) };
     const started = ({ machine }: Pick<Guest, "machine">) => {
       runDirs.writeProcess(id, machine.process);
       forgetSaved(dir);
     };
     const guest = await startSaved(id, planned, from, { started, signal });
+    rmSync(join(dir, ANOTHER), { force: true });
     this.#parts.keep(id, guest);
     return handleOf(id, guest.machine.process, planned.spec.accelerator);
   }

@@ -36,7 +36,7 @@ export async function startSaved(
     readonly dir: string;
     readonly place: MachinePlace;
     /** Of a sandbox that was another one. */
-    readonly hostname?: string;
+    readonly hostname?: string | undefined;
     readonly log: (line: string) => void;
   },
   options: { readonly started: (guest: Pick<Guest, "machine">) => void; readonly signal: AbortSignal },

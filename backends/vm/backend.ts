@@ -14,7 +14,7 @@ import { uidBaseOf } from "#host/id-ranges.ts";
 import type { Computer } from "#host/vmm/computer.ts";
 import { FOOTPRINT, takeInventory } from "#host/vmm/inventory.ts";
 import { openComputers } from "#host/vmm/qemu/computers.ts";
-import { isAlive } from "#host/vmm/qemu/process.ts";
+import { isAlive, liveProcess, lostMachine } from "#host/vmm/qemu/process.ts";
 import { RunDirs } from "#host/vmm/run-dirs.ts";
 import { isSaved } from "#host/vmm/saved.ts";
 import type { Accelerator, MachinePlace, MachineProcess } from "#host/vmm/vmm.ts";
@@ -27,7 +27,7 @@ import type { VmConfig } from "./config.ts";
 import { ComputerCopies, sweepInstants } from "./copies.ts";
 import { diskBytes, makeStorage, type Origin, roomError, type Storage, storageIn } from "./disk.ts";
 import { handleOf, processOf } from "./handle.ts";
-import { computersOver, heldMark, LiveComputer, lost } from "./live.ts";
+import { computersOver, heldMark, LiveComputer } from "./live.ts";
 import { ComputerPacking } from "./packing.ts";
 import { ComputerPauses } from "./pauses.ts";
 import { checkHost } from "./probe.ts";
@@ -127,8 +127,7 @@ class VmBackend implements Backend {
   }
 
   async connect(handle: Handle, signal: AbortSignal): Promise<GuestLink> {
-    const process = processOf(handle);
-    if (process === undefined || !isAlive(process)) throw lost(handle.id);
+    const process = liveProcess(handle.id, processOf(handle));
     signal.throwIfAborted();
     return (await this.#reach(handle.id, process)).link();
   }
@@ -210,7 +209,7 @@ class VmBackend implements Backend {
   async #start(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<LiveComputer> {
     const { runDirs } = await this.#ground();
     const where = await this.#place(spec, place);
-    const { computer, go } = await this.#started(spec, { ...where, isCopied: place.copied === true }, signal);
+    const { computer, go } = await this.#started(spec, { ...where, copied: place.copied }, signal);
     try {
       const live = await LiveComputer.reach(computer, where.dir, await this.#options.accelerator());
       await go();
@@ -226,12 +225,12 @@ class VmBackend implements Backend {
   /** A monitor, and what lets its computer begin, or go on. */
   async #started(
     spec: SandboxSpec,
-    place: MachinePlace & { readonly isCopied: boolean },
+    place: MachinePlace & Pick<Place, "copied">,
     signal: AbortSignal,
   ): Promise<{ readonly computer: Computer; readonly go: () => Promise<void> }> {
-    const planned = place.isCopied ? await this.#planned(spec) : await this.#made(spec);
+    const planned = place.copied !== undefined ? await this.#planned(spec) : await this.#made(spec);
     signal.throwIfAborted();
-    const copy = place.isCopied ? await this.copying.start(spec, planned, place, signal) : undefined;
+    const copy = place.copied === "all" ? await this.copying.start(spec, planned, place, signal) : undefined;
     if (copy !== undefined) {
       const { computer, isOff } = copy;
       return { computer, go: () => (isOff ? Promise.resolve() : computer.goOn()) };
@@ -276,8 +275,7 @@ class VmBackend implements Backend {
   }
 
   async #find(id: SandboxId): Promise<LiveComputer> {
-    const process = (await this.#ground()).runDirs.readProcess(id);
-    if (process === undefined || !isAlive(process)) throw lost(id);
+    const process = liveProcess(id, (await this.#ground()).runDirs.readProcess(id));
     return this.#reach(id, process);
   }
 
@@ -294,7 +292,7 @@ class VmBackend implements Backend {
     const { runDirs, volume } = await this.#ground();
     const dir = runDirs.dir(id);
     const computer = await openComputers().adopt({ dir }, process);
-    if (computer === undefined) throw lost(id);
+    if (computer === undefined) throw lostMachine(id);
     // Held by a process that is gone, or on its way out of a pause.
     if (existsSync(heldMark(dir)) && !isSaved(volume.openUpper(id).upperDir)) {
       await computer.goOn();

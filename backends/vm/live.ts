@@ -10,7 +10,7 @@ import type {
   InputAction,
   PowerAction,
 } from "#core/computers.ts";
-import { hasCode, SandboxError } from "#core/errors.ts";
+import { hasCode } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { Pixels } from "#core/pixels.ts";
 import { COMPUTER_SOCKETS, type Computer } from "#host/vmm/computer.ts";
@@ -255,9 +255,4 @@ export function computersOver(find: (id: Parameters<Computers["status"]>[0]) => 
     input: async (id, actions, signal) => (await find(id)).input(actions, signal),
     channel: async (id, channel) => (await find(id)).channel(channel),
   };
-}
-
-/** The error for one whose monitor has ended. */
-export function lost(id: string, cause?: unknown): SandboxError {
-  return new SandboxError("SandboxLost", `the computer of ${id} is gone`, cause === undefined ? {} : { cause });
 }

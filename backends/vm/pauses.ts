@@ -2,14 +2,14 @@ import { writeFileSync } from "node:fs";
 import type { Handle, Pausing, Place } from "#core/backend.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
-import { isAlive } from "#host/vmm/qemu/process.ts";
+import { liveProcess } from "#host/vmm/qemu/process.ts";
 import type { RunDirs } from "#host/vmm/run-dirs.ts";
 import { forgetSaved, isSaved } from "#host/vmm/saved.ts";
 import type { MachinePlace, MachineProcess } from "#host/vmm/vmm.ts";
 import type { Volume } from "#host/volume/volume.ts";
 import { roomError } from "./disk.ts";
 import { handleOf, processOf, savedHandle } from "./handle.ts";
-import { heldMark, keepName, type LiveComputer, lost } from "./live.ts";
+import { heldMark, keepName, type LiveComputer } from "./live.ts";
 import { type PlannedComputer, saveComputer, startSaved } from "./saving.ts";
 
 /** What pauses need of the backend. */
@@ -41,8 +41,7 @@ export class ComputerPauses implements Pausing {
 
   async pause(handle: Handle, spec: SandboxSpec, signal: AbortSignal): Promise<Handle> {
     const { id } = handle;
-    const process = processOf(handle);
-    if (process === undefined || !isAlive(process)) throw lost(id);
+    const process = liveProcess(id, processOf(handle));
     const { runDirs, volume } = await this.#parts.ground();
     const dir = volume.openUpper(id).upperDir;
     const planned = await this.#parts.computer(spec);
@@ -74,8 +73,7 @@ export class ComputerPauses implements Pausing {
       await this.#parts.kill(id);
       return await this.#goOn(spec, place, signal);
     }
-    const running = runDirs.readProcess(id);
-    if (running === undefined || !isAlive(running)) throw lost(id);
+    const running = liveProcess(id, runDirs.readProcess(id));
     await this.#parts.reach(id, running);
     return handleOf(id, running, (await this.#parts.computer(spec)).spec.accelerator);
   }

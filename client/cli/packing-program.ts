@@ -24,6 +24,8 @@ export function addPackingCommands(program: Command, wiring: Wiring): void {
     .option("--count <number>", "how many; 1 unless given", whole("--count"))
     .option("--label <name=value>", "label beside those of the sandbox (may be given again)", pair("--label"))
     .option("--nodes <which>", "any: its node, then others (default); same: its node alone; other: none on its node")
+    .option("--paused", "save them as it is now, memory and all, and let none run before it is needed: snapshots")
+    .option("--files-only", "begin with its files, without what runs")
     .action(async (id: string, options, command: Command) => {
       const { fork } = await import("./commands/fork.ts");
       wiring.finish(await fork(contextOf(wiring, command), id, options));

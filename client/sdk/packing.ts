@@ -59,6 +59,10 @@ export interface ForkOptions extends CallOptions {
    * given. On other nodes they begin with a snapshot of the same instant.
    */
   readonly nodes?: ForkRequest["nodes"];
+  /** Saves each as it is at this instant, memory and all, and lets none run before it is asked for something: a snapshot, on the sandbox's node. Of microVMs. */
+  readonly paused?: boolean;
+  /** False: they begin with its files alone, also where what runs could come along. */
+  readonly memory?: boolean;
   /** The same key gives the same sandboxes, however often it is sent. Made up when absent. */
   readonly idempotencyKey?: string;
 }
@@ -78,11 +82,13 @@ export async function forkSandbox(
   options: ForkOptions,
   handle: (view: SandboxView) => Sandbox,
 ): Promise<Forks> {
-  const { count, labels, nodes, idempotencyKey, signal, timeoutMs = FORK_TIMEOUT_MS } = options;
+  const { count, labels, nodes, paused, memory, idempotencyKey, signal, timeoutMs = FORK_TIMEOUT_MS } = options;
   const request: ForkRequest = {
     count,
     ...(labels === undefined ? {} : { labels: { ...labels } }),
     ...(nodes === undefined ? {} : { nodes }),
+    ...(paused === undefined ? {} : { paused }),
+    ...(memory === undefined ? {} : { memory }),
   };
   const key = idempotencyKey ?? randomUUID();
   try {

@@ -26,7 +26,7 @@ import type {
   StdinWrite,
   UsageRead,
 } from "#core/node.ts";
-import type { ForkChild, Forked, ForkSnapshot, PackedDiff, PackOptions } from "#core/packing.ts";
+import type { ForkChild, Forked, ForkHow, PackedDiff, PackOptions } from "#core/packing.ts";
 import type { PortPiece } from "#core/ports.ts";
 import type {
   CommandInfo,
@@ -372,7 +372,7 @@ export class TestNode extends NoComputers implements Node {
   async fork(
     id: SandboxId,
     children: readonly ForkChild[],
-    { snapshot }: { readonly snapshot: ForkSnapshot },
+    { snapshot }: ForkHow,
     signal: AbortSignal,
   ): Promise<Forked> {
     await this.#enter(`fork ${children.length} ${snapshot}`, signal);

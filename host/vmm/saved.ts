@@ -3,6 +3,7 @@ import { closeSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, write
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
+import { copyFileSparse } from "./memory.ts";
 
 const VERSION = 1;
 
@@ -28,9 +29,12 @@ export function savedFiles(dir: string) {
 
 /** Says that the directory has a machine; the other files are there already. Whole, and safe on the disk, when it returns. */
 export function recordSaved(dir: string, devices: Buffer, facts: Pick<SavedMachine, "identity" | "isOff">): void {
+  writeSaved(dir, devices, { version: VERSION, ...facts, devices: sha256(devices) });
+}
+
+function writeSaved(dir: string, devices: Buffer, saved: SavedMachine): void {
   const files = savedFiles(dir);
   writeDurably(files.devices, devices);
-  const saved: SavedMachine = { version: VERSION, ...facts, devices: sha256(devices) };
   writeDurably(`${files.record}.new`, JSON.stringify(saved));
   renameSync(`${files.record}.new`, files.record);
   const fd = openSync(dir, "r");
@@ -41,6 +45,18 @@ export function recordSaved(dir: string, devices: Buffer, facts: Pick<SavedMachi
 /** Whether there is a machine in this directory. */
 export function isSaved(dir: string): boolean {
   return readRecord(dir) !== undefined;
+}
+
+/** Makes a copy of what is saved in a directory, but for the disk, in another one: if anything is. Shares its data where it can; who goes on with it checks it. */
+export async function copySaved(from: string, to: string): Promise<void> {
+  const [files, copies] = [savedFiles(from), savedFiles(to)];
+  const saved = readRecord(from);
+  if (saved === undefined) return;
+  await copyFileSparse(files.memory, copies.memory);
+  const fd = openSync(copies.memory, "r");
+  fsyncSync(fd);
+  closeSync(fd);
+  writeSaved(to, readFileSync(files.devices), saved);
 }
 
 /** From here on the directory has no machine: its disk goes on without. */
@@ -61,7 +77,7 @@ export function checkSaved(id: SandboxId, dir: string, identity: string): SavedM
 
 function refuse(id: SandboxId, why: string): never {
   throw new SandboxError("FailedPrecondition", `what is saved of ${id} does not fit this node: ${why}`, {
-    hint: "start the node as it was when the sandbox was paused",
+    hint: "start the node as it was when the sandbox was saved, or fork it without its memory",
   });
 }
 

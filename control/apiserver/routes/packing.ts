@@ -1,5 +1,7 @@
-import type { PackRequest } from "#api/index.ts";
+import type { ForkRequest, PackRequest } from "#api/index.ts";
+import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
+import type { ForkNodes } from "#core/packing.ts";
 import type { ImageConfig } from "#core/sandbox.ts";
 import { parseReference } from "#images/reference.ts";
 import type { ForkOutcome } from "../../forks.ts";
@@ -35,15 +37,37 @@ export function packingHandlers(services: Services): Pick<Handlers, Names> {
 
     async forkSandbox({ principal, params, body, idempotencyKey, response, scope: { signal } }) {
       const parent = await access.reach(principal, params.id ?? "", signal);
-      const { count, labels = {}, nodes = "any" } = body;
+      const { count, labels = {}, paused = false, memory = true } = body;
+      const nodes = nodesOf(body);
       const named = (id: SandboxId) => {
         if (idempotencyKey === undefined) removeUnheard(id, response, services);
       };
-      const wish = { project: principal.project, parent, count, labels, nodes, idempotencyKey, named, signal };
+      const wish = {
+        project: principal.project,
+        parent,
+        count,
+        labels,
+        nodes,
+        paused,
+        memory,
+        idempotencyKey,
+        named,
+        signal,
+      };
       const { frozenMs, outcomes } = await forks.fork(wish);
       return { frozenMs, forks: outcomes.map((outcome, index) => ({ index, ...viewOf(outcome) })) };
     },
   };
+}
+
+/** What runs stays on its node. */
+function nodesOf({ nodes = "any", paused = false }: ForkRequest): ForkNodes {
+  if (!paused) return nodes;
+  if (nodes !== "other") return "same";
+  throw new SandboxError("InvalidArgument", "a paused fork is on the node of its sandbox, and nodes says other", {
+    hint: "pack the sandbox, and create from that snapshot",
+    details: { field: "nodes" },
+  });
 }
 
 function viewOf(outcome: ForkOutcome) {

@@ -70,6 +70,17 @@ export function isAlive({ pid, startTicks }: MachineProcess): boolean {
   return processStartTicks(pid) === startTicks;
 }
 
+/** The process of a sandbox's machine, which must run. Throws `SandboxLost`. */
+export function liveProcess(id: string, process: MachineProcess | undefined): MachineProcess {
+  if (process === undefined || !isAlive(process)) throw lostMachine(id);
+  return process;
+}
+
+/** Of a sandbox whose machine does not run any more. */
+export function lostMachine(id: string, cause?: unknown): SandboxError {
+  return new SandboxError("SandboxLost", `the machine of ${id} is gone`, cause === undefined ? {} : { cause });
+}
+
 /** Ends it at once, and waits for that; safe twice. `Unavailable` when it does not die. */
 export async function endProcess(process: MachineProcess): Promise<void> {
   const giveUpAtMs = performance.now() + END_LIMIT_MS;

@@ -88,7 +88,7 @@ describe("forks of microVMs", { timeout: 1_200_000 }, () => {
     );
   });
 
-  test("a large output goes on in a fork, whole, and a paused sandbox is resumed to be forked", async () => {
+  test("a large output goes on in a fork, whole, and a paused sandbox is forked as it is", async () => {
     await using stack = new AsyncDisposableStack();
     const parent = stack.use(await MICROVM.create(node));
     const writer = await parent.start("seq 1 50000; until [ -e /go ]; do sleep 0.05; done; seq 50001 60000");
@@ -96,6 +96,7 @@ describe("forks of microVMs", { timeout: 1_200_000 }, () => {
     await parent.pause();
     const [fork] = await forked(stack, parent.fork({ count: 1 }));
     assert.ok(fork !== undefined);
+    assert.equal((await parent.info()).state, "paused");
     for (const one of [fork, parent]) {
       await output(one, "touch /go");
       const { stdout } = await one.command(writer.id).result();
