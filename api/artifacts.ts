@@ -124,8 +124,16 @@ export const DeriveRequest = closed({
 });
 export type DeriveRequest = Static<typeof DeriveRequest>;
 
-/** Digests of the layers that nothing needed, and that are gone now. */
-export const CollectReply = closed({ layers: Type.Array(Type.String()) });
+/** Whether to tell what would go, and to remove nothing. */
+export const CollectQuery = closed({
+  dryRun: Type.Optional(Type.Boolean({ description: "Only tell what would go." })),
+});
+
+/** Digests of the layers that nothing needs, and that are gone now, or would go. */
+export const CollectReply = closed({
+  layers: Type.Array(Type.String()),
+  bytes: Type.Optional(Type.Integer({ minimum: 0, description: "That a dry run would free." })),
+});
 export type CollectReply = Static<typeof CollectReply>;
 
 /** Which artifacts to list: those that carry every given label. */

@@ -1,4 +1,4 @@
-import { ArtifactView, CollectReply, DeriveRequest, TagRequest } from "./artifacts.ts";
+import { ArtifactView, CollectQuery, CollectReply, DeriveRequest, TagRequest } from "./artifacts.ts";
 import { StoreCollectReply } from "./nodes.ts";
 import { BASE, type Operation } from "./operation.ts";
 
@@ -9,6 +9,7 @@ export const CATALOGUE_OPERATIONS = {
     method: "POST",
     path: "/v1/artifacts/collect",
     summary: "Remove what no tag, sandbox or create needs from the node, unless it is younger than an hour.",
+    query: CollectQuery,
     reply: CollectReply,
   },
   collectStore: {
@@ -16,6 +17,7 @@ export const CATALOGUE_OPERATIONS = {
     method: "POST",
     path: "/v1/store/collect",
     summary: "Remove what no tag and no node needs from the store that nodes share.",
+    query: CollectQuery,
     reply: StoreCollectReply,
   },
   tagArtifact: {

@@ -17,7 +17,7 @@ import type { RegistrySettings } from "#host/fetch/skopeo.ts";
 import { HOST_BUSYBOX, hostBusybox } from "#images/busybox.ts";
 import type { NewArtifact } from "#images/catalogue.ts";
 import { collapseLayers } from "#images/collapse.ts";
-import { collectGarbage } from "#images/collect.ts";
+import { collectGarbage, findGarbage } from "#images/collect.ts";
 import { buildDebian } from "#images/debian.ts";
 import type { LayerPlaces } from "#images/export/content.ts";
 import { exportToRegistry, openArchive } from "#images/export/export.ts";
@@ -107,6 +107,7 @@ export async function openArtifactMaker(
       mounts.unmountUnused(keep);
       return await collectGarbage(store, keep, { addedBeforeMs: clock.now() - NEW_LAYER_MS });
     },
+    garbage: (keep) => findGarbage(store, keep, { addedBeforeMs: clock.now() - NEW_LAYER_MS }),
     async [Symbol.asyncDispose]() {
       await Promise.allSettled(underWay);
     },

@@ -7,6 +7,7 @@ import {
   type NewArtifact,
   type SharedCatalogue,
 } from "#images/catalogue.ts";
+import type { Garbage } from "#images/collect.ts";
 import type { OpenExport, RegistryTarget } from "#images/export/export.ts";
 import type { Compression } from "#images/export/layout.ts";
 import type { ImportFormat } from "#images/import.ts";
@@ -33,6 +34,8 @@ export interface ArtifactMaker {
   exportToRegistry(request: ExportToRequest): Promise<void>;
   /** Removes layers that are not in `keep` and are not brand-new; resolves to what it removed. */
   collect(keep: ReadonlySet<LayerDigest>): Promise<readonly LayerDigest[]>;
+  /** What `collect` would remove now. */
+  garbage(keep: ReadonlySet<LayerDigest>): Promise<Garbage>;
 }
 
 /** Where nodes share artifacts and their layers. */
@@ -51,8 +54,8 @@ export interface SharedStore extends SharedCatalogue {
   provide(record: ArtifactRecord, signal: AbortSignal): Promise<void>;
   /** Tells others which layers this control plane needs: those go on lying in the store. */
   release(keep: ReadonlySet<LayerDigest>, signal: AbortSignal): Promise<void>;
-  /** Removes from the store what no tag and no node needs. Rejects with `Internal` when something needed is damaged. */
-  collect(signal: AbortSignal): Promise<StoreCollection>;
+  /** Removes from the store what no tag and no node needs, or tells how much that is. Rejects with `Internal` when something needed is damaged. */
+  collect(options: { readonly dryRun: boolean }, signal: AbortSignal): Promise<StoreCollection>;
 }
 
 /** An archive on its way in. */

@@ -94,8 +94,11 @@ describe("the catalogue", () => {
     assert.deepEqual(await catalogue.resolve("p", "debian"), record);
     assert.equal(record.createdAtMs, 15);
     assert.deepEqual(await catalogue.layers(), new Set([layer(1), layer(2)]));
+    const told = await catalogue.layersPruned(async () => new Set(), clock.now());
+    assert.notDeepEqual(await catalogue.layers(), told);
     await catalogue.prune(async () => new Set(), clock.now());
     assert.deepEqual(await catalogue.layers(), new Set([layer(2)]));
+    assert.deepEqual(told, new Set([layer(2)]));
   });
 
   test("gives equal artifacts equal digests, and other layers or config another one", async () => {

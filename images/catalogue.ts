@@ -181,16 +181,29 @@ export class Catalogue {
    * later than that is kept for its tag.
    */
   async prune(inUse: () => Promise<ReadonlySet<string>>, madeBeforeMs: number): Promise<void> {
+    for (const record of (await this.#sorted(inUse, madeBeforeMs)).unneeded) {
+      await this.#table.remove(keyOf(record.project, { name: record.name, digest: record.digest }));
+    }
+  }
+
+  /** Every layer that an artifact of any project would need after such a pruning. */
+  async layersPruned(
+    inUse: () => Promise<ReadonlySet<string>>,
+    madeBeforeMs: number,
+  ): Promise<ReadonlySet<LayerDigest>> {
+    return new Set((await this.#sorted(inUse, madeBeforeMs)).kept.flatMap((record) => record.layers));
+  }
+
+  async #sorted(inUse: () => Promise<ReadonlySet<string>>, madeBeforeMs: number) {
     const records = await this.#table.list("");
     const needed = new Set([...(await inUse()), ...records.filter(isTagged).map((record) => record.digest)]);
     // A Set goes on to what is added while it is walked: parents of parents.
     for (const digest of needed) {
       for (const record of records) if (record.digest === digest) for (const above of record.parents) needed.add(above);
     }
-    for (const record of records) {
-      if (isTagged(record) || needed.has(record.digest) || record.taggedAtMs >= madeBeforeMs) continue;
-      await this.#table.remove(keyOf(record.project, { name: record.name, digest: record.digest }));
-    }
+    const isKept = (record: ArtifactRecord) =>
+      isTagged(record) || needed.has(record.digest) || record.taggedAtMs >= madeBeforeMs;
+    return { kept: records.filter(isKept), unneeded: records.filter((record) => !isKept(record)) };
   }
 
   /** Every layer that an artifact of any project needs. */

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import type { LayerDigest } from "#core/sandbox.ts";
 import { mount, unmount } from "#host/sys/mount.ts";
-import { collectGarbage } from "./collect.ts";
+import { collectGarbage, findGarbage } from "./collect.ts";
 import { parseLayerDigest } from "./digest.ts";
 import { openLayerStore } from "./store.ts";
 import { archive, importBytes, temporaryDirectory, temporaryStore } from "./test-support/fixtures.ts";
@@ -146,9 +146,30 @@ describe("collecting garbage", () => {
   test("removes what nothing needs and never what is named", async () => {
     using made = await temporaryStore();
     const [kept, dropped] = [await layerOf(made, "kept"), await layerOf(made, "dropped")];
-    const removed = await collectGarbage(made.store, new Set([kept]), { addedBeforeMs: Date.now() + 60_000 });
+    const old = { addedBeforeMs: Date.now() + 60_000 };
+    const removed = await collectGarbage(made.store, new Set([kept]), old);
     assert.deepEqual(removed, [dropped]);
     assert.deepEqual(await made.store.list(), [kept]);
+  });
+
+  test("is told before it is done: which layers would go, and bytes that nothing else has", async () => {
+    using made = await temporaryStore();
+    const [kept, dropped] = [await layerOf(made, "kept"), await layerOf(made, "dropped")];
+    const old = { addedBeforeMs: Date.now() + 60_000 };
+    const held = async () => {
+      const layers = await Promise.all((await made.store.list()).map((digest) => made.store.manifest(digest)));
+      const blobs = await Promise.all((await made.store.blobs.list()).map((blob) => made.store.blobs.descriptor(blob)));
+      const sizes = [...layers.map(({ metadata }) => metadata.sizeBytes), ...blobs.map(({ sizeBytes }) => sizeBytes)];
+      return sizes.reduce((sum, bytes) => sum + bytes, 0);
+    };
+    const before = await held();
+    const found = await findGarbage(made.store, new Set([kept]), old);
+    assert.deepEqual([found.layers, await made.store.has(dropped), await held()], [[dropped], true, before]);
+    await collectGarbage(made.store, new Set([kept]), old);
+    assert.ok(found.bytes > 0);
+    assert.equal(before - (await held()), found.bytes);
+    assert.deepEqual(await findGarbage(made.store, new Set([kept]), old), { layers: [], bytes: 0 });
+    assert.deepEqual(await findGarbage(made.store, new Set(), { addedBeforeMs: 0 }), { layers: [], bytes: 0 });
   });
 
   test("leaves layers that were added, or added again, since the given moment", async () => {

@@ -25,9 +25,10 @@ export function addImageCommands(program: Command, wiring: Wiring): void {
     });
   subcommand(image, "gc", "remove what nothing needs from the node")
     .option("--store", "from the store that nodes share, instead")
-    .action(async ({ store }, command: Command) => {
+    .option("--dry-run", "only tell what would go")
+    .action(async ({ store, ...options }, command: Command) => {
       const { gc, gcStore } = await import("./commands/image.ts");
-      finish(await (store === true ? gcStore : gc)(contextOf(wiring, command)));
+      finish(await (store === true ? gcStore : gc)(contextOf(wiring, command), options));
     });
   addNaming(image, wiring);
   for (const direction of ["push", "pull"] as const) {

@@ -153,6 +153,13 @@ export class Artifacts {
     return (await this.#caller.json<CollectReply>(call)).layers;
   }
 
+  /** What `collect` would remove now, and how many bytes that would free. Removes nothing. */
+  async garbage(options: CallOptions = {}): Promise<{ readonly layers: readonly string[]; readonly bytes: number }> {
+    const call = { ...options, method: "POST", path: "/v1/artifacts/collect?dryRun=true" } as const;
+    const { layers, bytes = 0 } = await this.#caller.json<CollectReply>(call);
+    return { layers, bytes };
+  }
+
   /** Makes another tag mean it; with `shared`, one that every project sees, which only an admin may. */
   tag(name: string, request: TagRequest, options: CallOptions = {}): Promise<ArtifactView> {
     const path = `/v1/artifacts/${segment(name)}/tags`;

@@ -99,9 +99,13 @@ export class Nodes {
     return (await this.#caller.json<StoreReply>({ ...options, method: "GET", path: "/v1/store" })).store;
   }
 
-  /** Removes from the store that nodes share what no tag and no node needs. Takes long where there is much. */
-  collectStore(options: CallOptions = {}): Promise<StoreCollectReply> {
-    return this.#caller.json({ timeoutMs: COLLECT_MS, ...options, method: "POST", path: "/v1/store/collect" });
+  /** Removes from the store that nodes share what no tag and no node needs; `dryRun`: only counts it. Takes long where there is much. */
+  collectStore({
+    dryRun = false,
+    ...options
+  }: CallOptions & { readonly dryRun?: boolean } = {}): Promise<StoreCollectReply> {
+    const path = `/v1/store/collect${dryRun ? "?dryRun=true" : ""}`;
+    return this.#caller.json({ timeoutMs: COLLECT_MS, ...options, method: "POST", path });
   }
 
   /** What exists on a node against what should. */

@@ -1,4 +1,5 @@
 import type { LayerDigest } from "#core/sandbox.ts";
+import type { Garbage } from "#images/collect.ts";
 import type { InUse } from "../create.ts";
 import { sandboxesOf } from "../sandbox-list.ts";
 import type { Services } from "./handler.ts";
@@ -17,6 +18,14 @@ export async function collect(parts: Collected, signal: AbortSignal): Promise<re
   const { catalogue, clock, maker } = parts;
   await catalogue.prune(async () => new Set((await inUse(parts, signal)).artifacts), clock.now() - YOUNG_MS);
   return await maker.collect(await neededLayers(parts, signal));
+}
+
+/** What `collect` would remove from the node now. */
+export async function garbage(parts: Collected, signal: AbortSignal): Promise<Garbage> {
+  const { catalogue, clock, maker } = parts;
+  const used = await inUse(parts, signal);
+  const named = await catalogue.layersPruned(async () => new Set(used.artifacts), clock.now() - YOUNG_MS);
+  return await maker.garbage(new Set([...named, ...used.layers]));
 }
 
 /** Layers of artifacts, sandboxes and creates under way. Rejects when a node does not answer. */

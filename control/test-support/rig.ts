@@ -239,6 +239,11 @@ export class TestMaker implements ArtifactMaker {
     return [];
   }
 
+  async garbage(keep: ReadonlySet<LayerDigest>) {
+    this.kept.push(keep);
+    return { layers: [`sha256:${"f".repeat(64)}` as LayerDigest], bytes: 7 };
+  }
+
   #artifact(kind: ArtifactKind, provenance: string): NewArtifact {
     this.#made += 1;
     const layer = `sha256:${String(this.#made).padStart(64, "0")}` as LayerDigest;

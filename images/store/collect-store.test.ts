@@ -139,7 +139,11 @@ describe("collecting a store", () => {
     await b.store.verify(record.layers[0] ?? assert.fail(), live());
     await b.keepOnly([]);
     assert.deepEqual(await collectStore({ objects, clock: systemClock, graceMs: 60_000, signal: live() }), NONE);
-    assert.equal((await a.collect()).layers, 1);
+    const before = await keysOf(objects, "");
+    const told = await collectStore({ objects, clock: systemClock, graceMs: -10_000, signal: live(), dryRun: true });
+    assert.deepEqual(await keysOf(objects, ""), before);
+    const removed = await a.collect();
+    assert.deepEqual([removed.layers, removed], [1, told]);
     assert.deepEqual(readdirSync(root.path).sort(), [".incoming", "dsec-store.json", "pins"]);
   });
 

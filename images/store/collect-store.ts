@@ -18,9 +18,11 @@ export interface CollectStoreOptions {
   readonly signal: AbortSignal;
   /** Waits until others see what was put. */
   readonly pause?: (ms: number, signal: AbortSignal) => Promise<void>;
+  /** Only tell what would go. */
+  readonly dryRun?: boolean;
 }
 
-/** What a collection removed. */
+/** What a collection removed, or would remove. */
 export interface StoreCollection {
   readonly artifacts: number;
   readonly layers: number;
@@ -60,6 +62,7 @@ export async function collectStore(options: CollectStoreOptions): Promise<StoreC
     .slice(0, MOST_CHOSEN);
   const settlingMs = await objects.settlingMs(signal);
   const endMs = clock.now() + settlingMs + REMOVING_MS;
+  if (options.dryRun) return sumOf(chosen);
   try {
     for (const [thing] of chosen) await objects.put(chosenKey(thing, collection), textContent("{}"), signal);
     if (chosen.length > 0 && settlingMs > 0) await pause(settlingMs, signal);
@@ -79,6 +82,16 @@ export async function collectStore(options: CollectStoreOptions): Promise<StoreC
     const last = AbortSignal.timeout(LAST_MS);
     for (const [thing] of chosen) await objects.remove(chosenKey(thing, collection), last).catch(() => undefined);
   }
+}
+
+/** What would be removed if nobody needed any of it meanwhile. */
+function sumOf(chosen: readonly (readonly [Thing, Found])[]): StoreCollection {
+  const sum = { artifacts: 0, layers: 0, blobs: 0, bytes: 0 };
+  for (const [thing, { bytes }] of chosen) {
+    sum[kindOf(thing)] += 1;
+    sum.bytes += bytes;
+  }
+  return sum;
 }
 
 /** Of collections that died. */

@@ -94,9 +94,9 @@ export class StoreCatalogue implements SharedCatalogue, AsyncDisposable {
   }
 
   /** Removes from the store what no tag and no node needs. Rejects as `collectStore` does. */
-  async collect(signal: AbortSignal): Promise<StoreCollection> {
+  async collect({ dryRun }: { readonly dryRun: boolean }, signal: AbortSignal): Promise<StoreCollection> {
     const { objects, clock, graceMs } = this.#options;
-    return await collectStore({ objects, clock, graceMs, signal });
+    return await collectStore({ objects, clock, graceMs, signal, dryRun });
   }
 
   async withdraw(project: string, reference: Reference): Promise<void> {

@@ -49,18 +49,29 @@ export async function info(context: CliContext, name: string): Promise<number> {
   return 0;
 }
 
-/** Removes what nothing needs; prints the layers that went. */
-export async function gc(context: CliContext): Promise<number> {
+/** Options of `image gc`. */
+export interface GcOptions {
+  readonly dryRun?: boolean;
+}
+
+/** Removes what nothing needs; prints the layers that went. A dry run prints those that would go, and on stderr what that would free. */
+export async function gc(context: CliContext, { dryRun = false }: GcOptions): Promise<number> {
   const client = await context.connect({ start: false });
+  if (dryRun) {
+    const garbage = await client.artifacts.garbage();
+    print(context, garbage, () => garbage.layers.map((layer) => `${layer}\n`).join(""));
+    if (!context.json) context.io.stderr.write(`dsec: ${bytesText(garbage.bytes)} would be freed\n`);
+    return 0;
+  }
   const layers = await client.artifacts.collect();
   print(context, layers, () => layers.map((layer) => `${layer}\n`).join(""));
   return 0;
 }
 
-/** Removes what no tag and no node needs from the store that nodes share. */
-export async function gcStore(context: CliContext): Promise<number> {
+/** Removes what no tag and no node needs from the store that nodes share; a dry run counts it. */
+export async function gcStore(context: CliContext, options: GcOptions): Promise<number> {
   const client = await context.connect({ start: false });
-  const removed = await client.nodes.collectStore();
+  const removed = await client.nodes.collectStore(options);
   const { artifacts, layers, blobs, bytes } = removed;
   print(context, removed, () => `${artifacts} artifacts, ${layers} layers, ${blobs} blobs, ${bytesText(bytes)}\n`);
   return 0;

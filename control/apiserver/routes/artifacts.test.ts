@@ -226,3 +226,12 @@ test("members fetch from outside the node's own networks, admins from anywhere",
   await api.call("POST", "/v1/artifacts/import-from", { json });
   assert.deepEqual(asked, ["outside", "anywhere"]);
 });
+
+test("a dry run of a collection tells what would go, and forgets nothing", async () => {
+  await using api = await rig();
+  const { status, json } = await api.call("POST", "/v1/artifacts/collect?dryRun=true");
+  assert.deepEqual([status, json], [200, { layers: [`sha256:${"f".repeat(64)}`], bytes: 7 }]);
+  const named = (await api.call("GET", "/v1/artifacts/busybox")).json.layers;
+  assert.deepEqual(api.maker.kept, [new Set(named)]);
+  assert.equal((await api.call("POST", "/v1/artifacts/collect?dryRun=maybe")).status, 400);
+});

@@ -3,7 +3,7 @@ import type { LayerDigest } from "#core/sandbox.ts";
 import { type ArtifactRecord, SHARED_PROJECT } from "#images/catalogue.ts";
 import type { SharedStore } from "../../artifacts.ts";
 import { authorize } from "../../iam/iam.ts";
-import { collect } from "../collecting.ts";
+import { collect, garbage } from "../collecting.ts";
 import type { Handlers, Services } from "../handler.ts";
 import { artifactView } from "../views.ts";
 
@@ -13,14 +13,14 @@ type Names = "tagArtifact" | "deriveArtifact" | "pushArtifact" | "pullArtifact" 
 export function catalogueHandlers(services: Services): Pick<Handlers, Names> {
   const { catalogue, store } = services;
   return {
-    async collectArtifacts({ principal, scope: { signal } }) {
+    async collectArtifacts({ principal, query: { dryRun = false }, scope: { signal } }) {
       authorize(principal, "operate", principal.project);
-      return { layers: [...(await collect(services, signal))] };
+      return dryRun ? await garbage(services, signal) : { layers: [...(await collect(services, signal))] };
     },
 
-    async collectStore({ principal, scope: { signal } }) {
+    async collectStore({ principal, query: { dryRun = false }, scope: { signal } }) {
       authorize(principal, "operate", principal.project);
-      return await needed(store).collect(signal);
+      return await needed(store).collect({ dryRun }, signal);
     },
 
     async tagArtifact({ body: { target, shared = false }, params, principal }) {
