@@ -25,6 +25,8 @@ const FORK_ROUNDS = 3;
 /** Its machine has 256 MiB. */
 const MEMORY_MIB = 160;
 const MACHINE_MIB = 256;
+/** 60 MB of its own memory, and as much that its kernel keeps of a file. */
+const USE = "head -c 60000000 /dev/urandom >/dev/shm/used && cp /dev/shm/used /tmp/used && sync";
 const NOTE = `accelerator ${ACCELERATOR}`;
 
 /** Clones, pauses and memory of microVMs in software, beside cold boots of the same kernel. */
@@ -91,17 +93,26 @@ async function bootCold(): Promise<void> {
 }
 
 async function* pauses(node: TestNode, note: (line: string) => void): AsyncGenerator<Measured> {
+  const idle = await pauseTwice(node, "true");
+  const used = await pauseTwice(node, USE);
+  for (const [name, values] of Object.entries(idle)) note(`${name}: ${describeMs(values)}`);
+  for (const [name, values] of Object.entries(used))
+    note(`${name} of a guest that has used its memory: ${describeMs(values)}`);
+  const peers = { second: median(idle.second), used: median(used.first), used_second: median(used.second) };
+  yield { name: "microvm.pause", value: median(idle.first), peers, note: NOTE };
+  yield { name: "microvm.resume", value: median(idle.resume), note: NOTE };
+}
+
+async function pauseTwice(node: TestNode, line: string) {
   const times = { first: [] as number[], second: [] as number[], resume: [] as number[] };
   for (let round = 0; round < ROUNDS; round++) {
     await using sandbox = await create(node);
-    await output(sandbox, "true");
+    await output(sandbox, line);
     times.first.push(await timeMs(() => sandbox.pause()));
     times.resume.push(await timeMs(() => output(sandbox, "true")));
     times.second.push(await timeMs(() => sandbox.pause()));
   }
-  for (const [name, values] of Object.entries(times)) note(`${name}: ${describeMs(values)}`);
-  yield { name: "microvm.pause", value: median(times.first), peers: { second: median(times.second) }, note: NOTE };
-  yield { name: "microvm.resume", value: median(times.resume), note: NOTE };
+  return times;
 }
 
 async function* memory(node: TestNode, note: (line: string) => void): AsyncGenerator<Measured> {
