@@ -122,6 +122,23 @@ describe("blanks of a node", () => {
   });
 });
 
+test("agents of sandboxes that are being removed are taken for no blanks", async () => {
+  await using rig = await containerRig();
+  for (let round = 0; round < 6; round += 1) {
+    const specs = Array.from({ length: 12 }, () => rig.spec());
+    await Promise.all(specs.map((spec, index) => rig.backend.create(spec, { slot: index + 1 }, soon())));
+    let isOver = false;
+    const removed = Promise.all(specs.map(({ id }) => rig.backend.destroy(id))).finally(() => {
+      isOver = true;
+    });
+    while (!isOver) {
+      assert.deepEqual((await rig.backend.inventory()).blanks, new Set());
+      await turn();
+    }
+    await removed;
+  }
+});
+
 /** Pids of this node's agents that have no sandbox yet: children of its launcher without a root of their own. */
 function waiting(rig: ContainerRig): ReadonlySet<number> {
   const launchers = childrenOf(process.pid).filter((pid) => commandOf(pid).includes(rig.options.binaries.cradle));

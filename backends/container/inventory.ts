@@ -3,6 +3,7 @@ import type { Footprint, Inventory } from "#core/backend.ts";
 import { hasCode } from "#core/errors.ts";
 import type { Cgroups } from "#host/cgroup/cgroups.ts";
 import { readMounts } from "#host/sys/mountinfo.ts";
+import { isExiting } from "#host/sys/process.ts";
 import type { Volume } from "#host/volume/volume.ts";
 import { findAgents } from "./agents.ts";
 import type { Blanks } from "./blanks.ts";
@@ -59,7 +60,8 @@ function idRangeOwners(running: ReadonlyMap<string, readonly AgentProcess[]>): R
 
 /**
  * Agents without a sandbox that nobody will give one: `user ids BASE`. They were there before the running ones were looked for and
- * still are: an agent's own child, on its way to its sandbox's cgroups, is with the agents for a moment only.
+ * still are: an agent's own child, on its way to its sandbox's cgroups, is with the agents for a moment only. An agent that has been
+ * killed closes the files that tell whose it is before it is gone.
  */
 function strayBlanks(
   pids: { readonly before: readonly number[]; readonly after: readonly number[] },
@@ -68,7 +70,7 @@ function strayBlanks(
 ): ReadonlySet<string> {
   const agents = new Set([...running.values()].flatMap((found) => found.map(({ pid }) => pid)));
   const bases = pids.before
-    .filter((pid) => !agents.has(pid) && pids.after.includes(pid))
+    .filter((pid) => !agents.has(pid) && pids.after.includes(pid) && !isExiting(pid))
     .map((pid) => Number(readIdMap(pid).trim().split(/\s+/)[1]));
   // The launcher and its workers have the host's ids.
   return new Set(bases.filter((base) => base > 0 && !known.has(base)).map((base) => `user ids ${base}`));
