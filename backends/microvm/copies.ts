@@ -107,9 +107,8 @@ export class MachineCopies implements Copying {
     const { volume } = await this.#parts.ground();
     const guest = await this.#parts.guest(spec.id, process, signal);
     const planned = await this.#parts.machine(spec, { slot: 0 });
-    // What copies begin with that take the files alone.
-    await guest.flush();
-    return await whileHeld(guest, signal, async ({ letGo }) => {
+    // Copies may begin with the files alone.
+    return await whileHeld(guest.written(), signal, async ({ letGo }) => {
       const startedMs = performance.now();
       await copyFileSparse(diskPath(volume.openUpper(spec.id)), diskIn(dir));
       await saveMachine(guest, planned, dir);

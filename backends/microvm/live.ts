@@ -57,11 +57,6 @@ export class Guest implements Holdable {
     return this.#control.usage();
   }
 
-  /** Brings what the sandbox has written so far to its disk. */
-  flush(): Promise<void> {
-    return this.#control.flush();
-  }
-
   /** Resolves when nobody else holds the machine; until disposed, nobody else may. `SandboxLost` when it has ended meanwhile. */
   async turn(): Promise<Disposable> {
     const before = this.#turn;
@@ -84,6 +79,18 @@ export class Guest implements Holdable {
     await this.machine.run();
     await this.#control.renew();
     await this.#control.thaw();
+  }
+
+  /** The machine, to be held when what its sandbox has written so far is on the disk. */
+  written(): Holdable {
+    return {
+      turn: () => this.turn(),
+      hold: async () => {
+        await this.#control.flush();
+        await this.hold();
+      },
+      release: () => this.release(),
+    };
   }
 
   /**
