@@ -132,17 +132,19 @@ function provideDes(): void {
   });
 }
 
-/** An object that is put is another or none for those who ask meanwhile: s3rver writes over the file that it reads from. */
+/** An object that is put is another or none for those who ask meanwhile, or list: s3rver writes over the files that it reads from. */
 class Objects {
+  readonly #lists = new Set<Promise<void>>();
   readonly #writing = new Map<string, Promise<void>>();
   readonly #reading = new Map<string, Set<Promise<void>>>();
 
   /** Runs `work` when nobody writes the object at `path`, and a PUT when nobody reads it either. */
   async use(method: string | undefined, path: string, work: () => Promise<void>): Promise<void> {
+    if (/^\/[^/]+\/?$/.test(path)) return await this.#list(work);
     for (let writing = this.#writing.get(path); writing !== undefined; writing = this.#writing.get(path)) await writing;
     const readers = this.#reading.get(path) ?? new Set();
     this.#reading.set(path, readers);
-    const before = method === "PUT" ? Promise.all(readers) : undefined;
+    const before = method === "PUT" ? Promise.all([...readers, ...this.#lists]) : undefined;
     const working = (async () => {
       await before;
       await work();
@@ -156,6 +158,15 @@ class Objects {
       });
     if (method === "PUT") this.#writing.set(path, ended);
     else readers.add(ended);
+    await working;
+  }
+
+  /** Looks into files of every object: comes after what is being put, and before what is put later. */
+  async #list(work: () => Promise<void>): Promise<void> {
+    const earlier = [...this.#writing.values()];
+    const working = Promise.all(earlier).then(work);
+    const ended = working.catch(() => undefined).finally(() => this.#lists.delete(ended));
+    this.#lists.add(ended);
     await working;
   }
 }
