@@ -108,12 +108,12 @@ function tlsWord(side: "" | "src-" | "dest-", { insecure }: RegistryOptions): re
 
 const FAILURES: Failures = [
   [
-    /manifest unknown|name unknown|repository name not known|not found: manifest|status 404|status code from registry 404/i,
+    /manifest unknown|name unknown|repository name not known|not found: manifest|status(code:)? 404|status code from registry 404/i,
     "NotFound",
     "check its name and tag",
   ],
   [
-    /unauthorized|authentication required|denied|invalid username|status 40[13]/i,
+    /unauthorized|authentication required|denied|invalid username|status(code:)? 40[13]/i,
     "PermissionDenied",
     "give credentials for the registry",
   ],
