@@ -27,7 +27,7 @@
 
 static long open_for(const char *path, int flags)
 {
-	return open(path, flags | O_CLOEXEC);
+	return open(path, flags | O_CLOEXEC, 0600);
 }
 
 /* The agent */
