@@ -54,7 +54,7 @@ export async function fetchSource(name: string, scratch: string, target: string)
   ].flatMap((option) => ["-o", option]);
   await exec("apt-get", [...options, "-q", "update"]);
   const downloads = join(apt, "downloads");
-  await exec("apt-get", [...options, "-q", "source", "--download-only", name], { cwd: downloads });
+  await exec("apt-get", [...options, "-q", "source", "--download-only", "--tar-only", name], { cwd: downloads });
   const [archive] = globSync(`${name}_*.orig.tar.*`, { cwd: downloads });
   if (archive === undefined) throw new Error(`no upstream archive of ${name}`);
   mkdirSync(target, { recursive: true });
