@@ -8,22 +8,22 @@ import type {
   VmImageRequest,
 } from "#control/index.ts";
 import type { Clock } from "#core/clock.ts";
+import { Turns } from "#core/concurrency/turns.ts";
 import { SandboxError } from "#core/errors.ts";
-import { Turns } from "#core/turns.ts";
 import { sweepDebianBuilds } from "#host/debian.ts";
 import { type Gateway, openGateway } from "#host/fetch/gateway.ts";
 import type { OpenNetworks } from "#host/fetch/internal.ts";
 import type { RegistrySettings } from "#host/fetch/skopeo.ts";
-import { HOST_BUSYBOX, hostBusybox } from "#images/busybox.ts";
+import { HOST_BUSYBOX, hostBusybox } from "#images/bases/busybox.ts";
+import { buildDebian } from "#images/bases/debian.ts";
 import type { NewArtifact } from "#images/catalogue.ts";
-import { collapseLayers } from "#images/collapse.ts";
 import { collectGarbage, findGarbage } from "#images/collect.ts";
-import { buildDebian } from "#images/debian.ts";
 import type { LayerPlaces } from "#images/export/content.ts";
 import { exportToRegistry, openArchive } from "#images/export/export.ts";
 import type { LayoutOptions } from "#images/export/layout.ts";
 import { type ImportedArtifact, importArtifact } from "#images/import.ts";
-import type { LayerMounts } from "#images/mounts.ts";
+import { collapseLayers } from "#images/layers/collapse.ts";
+import type { LayerMounts } from "#images/layers/mounts.ts";
 import { parsePlace, placeLayers } from "#images/place.ts";
 import { importFrom } from "#images/sources/import-from.ts";
 import type { ObjectStore } from "#images/store/object-store.ts";

@@ -5,7 +5,7 @@ import type { Logger } from "pino";
 import { systemClock } from "#core/clock.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
-import { type LayerMounts, openLayerMounts } from "#images/mounts.ts";
+import { type LayerMounts, openLayerMounts } from "#images/layers/mounts.ts";
 import type { ObjectStore } from "#images/store/object-store.ts";
 import { StorePins } from "#images/store/pins.ts";
 import { type SharingOptions, StoreCatalogue } from "#images/store/shared-catalogue.ts";

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { openHelperCgroup } from "#host/cgroup/helpers.ts";
-import type { RemoteBlobs } from "#images/blob-places.ts";
+import type { RemoteBlobs } from "#images/blobs/places.ts";
 import { endLazyNode, openLazyNode } from "#images/lazy/lazy-node.ts";
 import type { NodeConfig } from "./config.ts";
 import { FILLER_FLAGS } from "./node-flags.ts";

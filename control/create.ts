@@ -3,7 +3,7 @@ import { asSandboxError, SandboxError } from "#core/errors.ts";
 import { type EdgeId, edgeOf, newSandboxId } from "#core/ids.ts";
 import type { BackendKind, LayerDigest, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
 import type { Catalogue } from "#images/catalogue.ts";
-import { compose } from "#images/compose.ts";
+import { compose } from "#images/layers/compose.ts";
 import { formatReference, foundBy } from "#images/reference.ts";
 import { type IdempotencyKeys, type KeyEntry, requestHash, stateKey } from "./idempotency.ts";
 import { type Demand, rank } from "./placement/placement.ts";

@@ -10,7 +10,7 @@ import {
   type RlimitName,
   type SandboxSpec,
 } from "#core/sandbox.ts";
-import type { Composed } from "#images/compose.ts";
+import type { Composed } from "#images/layers/compose.ts";
 
 /** What a sandbox runs on, and the artifacts that it is made of. */
 export type Environment = Composed & Pick<SandboxSpec["origin"], "artifacts">;

@@ -1,6 +1,6 @@
-import { separate } from "#core/bulk.ts";
-import type { ByteLimits } from "#core/byte-budget.ts";
+import type { ByteLimits } from "#core/bytes/byte-budget.ts";
 import type { CellFile } from "#core/cells.ts";
+import { separate } from "#core/concurrency/bulk.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { LayerDigest, Resources } from "#core/sandbox.ts";
 

@@ -1,5 +1,4 @@
-import { separate } from "#core/bulk.ts";
-import { ByteBudget, type ByteHold } from "#core/byte-budget.ts";
+import { ByteBudget, type ByteHold } from "#core/bytes/byte-budget.ts";
 import type {
   ComputerChannel,
   ComputerStatus,
@@ -8,6 +7,7 @@ import type {
   Screenshot,
   ScreenshotOptions,
 } from "#core/computers.ts";
+import { separate } from "#core/concurrency/bulk.ts";
 import type {
   FileChange,
   FileDigest,

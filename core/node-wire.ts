@@ -1,4 +1,4 @@
-import { join, separate } from "#core/bulk.ts";
+import { join, separate } from "#core/concurrency/bulk.ts";
 import { EntryDecoder, encodeEntry } from "#core/entries.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { FileDigest } from "#core/files.ts";

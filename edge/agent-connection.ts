@@ -1,5 +1,5 @@
-import { abortable } from "#core/abort.ts";
 import type { Backend, Handle } from "#core/backend.ts";
+import { abortable } from "#core/concurrency/abort.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import { type Reached, type ReachOptions, reachAgent } from "#edge/reach.ts";

@@ -5,7 +5,7 @@ import type { Clock } from "#core/clock.ts";
 import type { ComputerStream, Computers, InputAction } from "#core/computers.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
-import type { CommandCall } from "./command-calls.ts";
+import type { CommandCall } from "./commands/calls.ts";
 import { ComputerCalls } from "./computer-calls.ts";
 import type { SandboxDriver } from "./driver.ts";
 

@@ -1,4 +1,3 @@
-import { abortable } from "#core/abort.ts";
 import {
   COMPUTER_CHANNELS,
   type ComputerChannel,
@@ -13,11 +12,12 @@ import {
   type Screenshot,
   type ScreenshotOptions,
 } from "#core/computers.ts";
+import { abortable } from "#core/concurrency/abort.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
 import { differMore } from "#core/pixels.ts";
 import type { PortPiece } from "#core/ports.ts";
-import type { CommandCall } from "#edge/command-calls.ts";
+import type { CommandCall } from "#edge/commands/calls.ts";
 
 /** Between two pictures of a screen that has to settle. */
 const LOOK_MS = 100;

@@ -6,7 +6,7 @@ import { after, before, describe, test } from "node:test";
 import { type ContainerRig, containerRig } from "#backends/container/test-support/rig.ts";
 import { systemClock } from "#core/clock.ts";
 import type { Node } from "#core/node.ts";
-import { type NodeRig, nodeContract } from "#core/node-suite.ts";
+import { type NodeRig, nodeContract } from "#core/suites/node-suite.ts";
 import { EDGE_DEFAULTS } from "#edge/config.ts";
 import { type Edge, openEdge } from "#edge/edge.ts";
 import { bytesOf, never, run, start, until } from "./test-support/rig.ts";

@@ -7,7 +7,7 @@ import { pattern } from "#backends/fake/programs.ts";
 import { aFakeSpec } from "#backends/fake/spec.ts";
 import { newSandboxId, parseEdgeId } from "#core/ids.ts";
 import { canonical } from "#core/pack.ts";
-import { SMALL_BYTES } from "#edge/output-log.ts";
+import { SMALL_BYTES } from "#edge/output/log.ts";
 import { bytesOf, listed, never, Rig, run, start, until } from "./test-support/rig.ts";
 
 const all = { stream: "stdout", offset: 0, follow: true, hold: false } as const;

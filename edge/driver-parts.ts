@@ -4,7 +4,7 @@ import type { Admission } from "#edge/admission.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
 import type { Journal } from "#edge/journal.ts";
 import type { SandboxRows } from "#edge/sandbox-rows.ts";
-import type { Timers } from "#edge/timers.ts";
+import type { Timers } from "#edge/waiting/timers.ts";
 
 /** What the drivers of one edge share. */
 export interface DriverParts {

@@ -1,24 +1,24 @@
 import { rmSync } from "node:fs";
 import { join } from "node:path";
-import { abortable } from "#core/abort.ts";
 import type { Backend, Handle } from "#core/backend.ts";
+import { abortable } from "#core/concurrency/abort.ts";
 import { asSandboxError, SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import { admit, type SandboxState, type Verb } from "#core/lifecycle.ts";
 import type { Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
 import { AgentConnection } from "#edge/agent-connection.ts";
-import type { Origin } from "#edge/carried.ts";
-import { CommandRows } from "#edge/command-rows.ts";
-import { Commands } from "#edge/commands.ts";
-import { within } from "#edge/deadline.ts";
+import { Commands } from "#edge/commands/commands.ts";
+import { type KilledCommand, OomKills } from "#edge/commands/oom-kills.ts";
+import { CommandRows } from "#edge/commands/rows.ts";
+import type { Origin } from "#edge/copies/carried.ts";
 import type { DriverParts } from "#edge/driver-parts.ts";
 import { LifetimeWatch } from "#edge/lifetime.ts";
-import { type KilledCommand, OomKills } from "#edge/oom-kills.ts";
 import { type PauseHost, Pauses } from "#edge/pause.ts";
-import { OperationQueue } from "#edge/queue.ts";
 import { SandboxRecord } from "#edge/sandbox-record.ts";
 import type { SandboxRow } from "#edge/sandbox-rows.ts";
-import { UseCount } from "#edge/use-count.ts";
+import { within } from "#edge/waiting/deadline.ts";
+import { OperationQueue } from "#edge/waiting/queue.ts";
+import { UseCount } from "#edge/waiting/use-count.ts";
 
 /** After a failed removal, until the next attempt. */
 const REMOVE_AGAIN_MS = 5_000;

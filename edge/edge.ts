@@ -1,6 +1,6 @@
-import { abortable } from "#core/abort.ts";
 import type { Backend } from "#core/backend.ts";
 import type { Clock } from "#core/clock.ts";
+import { abortable } from "#core/concurrency/abort.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { FunctionCall, FunctionHost, Functions, HeldResult } from "#core/functions.ts";
 import type { InvocationId, SandboxId } from "#core/ids.ts";
@@ -10,24 +10,24 @@ import type { ForkChild, Forked, ForkHow, PackedDiff, PackOptions } from "#core/
 import type { BackendKind, LayerDigest, Lifetime, SandboxInfo, SandboxSpec } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
 import { Admission, overcommitted } from "#edge/admission.ts";
-import type { Origin } from "#edge/carried.ts";
-import type { CommandCall } from "#edge/command-calls.ts";
+import type { CommandCall } from "#edge/commands/calls.ts";
 import type { EdgeConfig, EdgeLog } from "#edge/config.ts";
+import type { Origin } from "#edge/copies/carried.ts";
+import { forkSandbox } from "#edge/copies/fork.ts";
+import { packDiff } from "#edge/copies/packing.ts";
 import { SandboxDriver } from "#edge/driver.ts";
 import type { DriverParts } from "#edge/driver-parts.ts";
-import { forkSandbox } from "#edge/fork.ts";
-import { leaseFor } from "#edge/function-lease.ts";
+import { Invocations } from "#edge/functions/invocations.ts";
+import { leaseFor } from "#edge/functions/lease.ts";
 import { GuestCalls } from "#edge/guest-calls.ts";
-import { Invocations } from "#edge/invocations.ts";
 import { Journal } from "#edge/journal.ts";
-import { packDiff } from "#edge/packing.ts";
 import { forEachOf, recoverAll } from "#edge/recovery.ts";
 import { type Booked, countResources } from "#edge/resources.ts";
 import { listSandboxes } from "#edge/sandbox-list.ts";
 import { newSandboxRow, SandboxRows } from "#edge/sandbox-rows.ts";
-import { Timers } from "#edge/timers.ts";
 import { readUsage, usageHost } from "#edge/usage.ts";
 import { validateLifetime, validateSandbox } from "#edge/validate.ts";
+import { Timers } from "#edge/waiting/timers.ts";
 
 /** What an edge is made of. */
 export interface EdgeOptions {

@@ -21,10 +21,10 @@ import {
   startCommand,
   takeCommandInput,
   waitCommand,
-} from "#edge/command-calls.ts";
-import { FileCalls } from "#edge/file-calls.ts";
+} from "#edge/commands/calls.ts";
+import { inspectSession, listSessions, openSession, removeSession } from "#edge/commands/sessions.ts";
+import { FileCalls } from "#edge/files/calls.ts";
 import { listListeners, openPort, waitForPort } from "#edge/ports.ts";
-import { inspectSession, listSessions, openSession, removeSession } from "#edge/sessions.ts";
 
 /** The calls of the node API that an edge answers itself. */
 type OwnCalls =

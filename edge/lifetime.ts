@@ -1,5 +1,5 @@
 import type { Lifetime } from "#core/sandbox.ts";
-import type { Timers } from "#edge/timers.ts";
+import type { Timers } from "#edge/waiting/timers.ts";
 
 /** What the watch of one sandbox reads each time it looks. */
 export interface LifetimeFacts {

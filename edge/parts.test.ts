@@ -9,11 +9,11 @@ import { ManualClock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
 import { DEFAULT_RESOURCES } from "#core/sandbox.ts";
 import { Admission } from "#edge/admission.ts";
-import { errnoError } from "#edge/errno.ts";
-import { Interruption } from "#edge/interruption.ts";
+import { errnoError } from "#edge/files/errno.ts";
 import { Journal } from "#edge/journal.ts";
-import { OperationQueue } from "#edge/queue.ts";
-import { Timers } from "#edge/timers.ts";
+import { Interruption } from "#edge/waiting/interruption.ts";
+import { OperationQueue } from "#edge/waiting/queue.ts";
+import { Timers } from "#edge/waiting/timers.ts";
 
 describe("admission", () => {
   const limit = { cpus: 4, memoryMiB: 1000, sandboxes: 5 };

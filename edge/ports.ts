@@ -1,14 +1,14 @@
-import { abortable } from "#core/abort.ts";
-import { BufferPool } from "#core/buffer-pool.ts";
+import { BufferPool } from "#core/bytes/buffer-pool.ts";
+import { abortable } from "#core/concurrency/abort.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { GuestLink, TaskAction, TaskEnd, TaskSink, TaskSpec } from "#core/guest.ts";
 import { decodeListeners, type Listener } from "#core/listeners.ts";
 import type { PortPiece } from "#core/ports.ts";
 import type { OutputStream } from "#core/sandbox.ts";
 import type { SandboxDriver } from "#edge/driver.ts";
-import { errnoName } from "#edge/errno.ts";
 import { explain } from "#edge/explain.ts";
-import { Interruption } from "#edge/interruption.ts";
+import { errnoName } from "#edge/files/errno.ts";
+import { Interruption } from "#edge/waiting/interruption.ts";
 
 /** A server whose queue of connections is full answers nothing; one that lives takes from it within this time. */
 const CONNECT_LIMIT_MS = 15_000;

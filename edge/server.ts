@@ -1,5 +1,5 @@
-import { join } from "#core/bulk.ts";
 import type { ComputerChannel, InputAction, PowerAction } from "#core/computers.ts";
+import { join } from "#core/concurrency/bulk.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { FunctionCall } from "#core/functions.ts";
 import { parseCommandId, parseInvocationId, parseSandboxId } from "#core/ids.ts";

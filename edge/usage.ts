@@ -4,8 +4,8 @@ import { SandboxError } from "#core/errors.ts";
 import type { UsageRead } from "#core/node.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { SandboxUsage } from "#core/usage.ts";
-import type { CommandCall } from "#edge/command-calls.ts";
-import { waitAtMost } from "#edge/wait.ts";
+import type { CommandCall } from "#edge/commands/calls.ts";
+import { waitAtMost } from "#edge/waiting/wait.ts";
 
 /** A sample reads some fifteen files of the kernel: more often would show the watcher more than the watched. */
 const LEAST_PERIOD_MS = 100;

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { aFakeSpec } from "#backends/fake/spec.ts";
 import { parseEdgeId } from "#core/ids.ts";
-import { aCommand } from "#core/node-suite.ts";
 import { DEFAULT_RESOURCES, type LayerDigest, type SandboxSpec } from "#core/sandbox.ts";
+import { aCommand } from "#core/suites/node-suite.ts";
 import { validateCommand, validateLifetime, validatePath, validateSandbox } from "#edge/validate.ts";
 
 const edge = parseEdgeId("fake");

@@ -4,10 +4,10 @@ import { ManualClock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { ArtifactKind, ImageConfig } from "#core/sandbox.ts";
 import { Catalogue, MemoryArtifactTable, type NewArtifact, SHARED_PROJECT } from "./catalogue.ts";
-import { compose } from "./compose.ts";
 import { parseLayerDigest } from "./digest.ts";
+import { compose } from "./layers/compose.ts";
+import { MAX_LAYERS } from "./layers/stack.ts";
 import { formatReference, parseReference } from "./reference.ts";
-import { MAX_LAYERS } from "./stack.ts";
 
 const layer = (index: number) => parseLayerDigest(`sha256:${index.toString(16).padStart(64, "0")}`);
 

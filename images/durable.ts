@@ -2,7 +2,7 @@ import { createReadStream } from "node:fs";
 import { open, readdir, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { hasCode } from "#core/errors.ts";
-import { isIndexFull } from "./chunk-index.ts";
+import { isIndexFull } from "./blobs/chunk-index.ts";
 import { sha256 } from "./digest.ts";
 import { storeFull } from "./store-full.ts";
 

@@ -2,11 +2,11 @@ import type { ArtifactKind, ImageConfig, LayerDigest } from "#core/sandbox.ts";
 import { badInput } from "#core/tar/entry.ts";
 import { interruptible } from "./archive/source.ts";
 import { packageLayer } from "./deb/import.ts";
-import type { BuildLayerOptions, BuiltLayer } from "./layer.ts";
+import type { BuildLayerOptions, BuiltLayer } from "./layers/layer.ts";
+import { tarLayer } from "./layers/tar-layer.ts";
 import { DEFAULT_LIMITS, type ImportLimits } from "./limits.ts";
 import { importOci } from "./oci/import.ts";
 import type { LayerStore } from "./store.ts";
-import { tarLayer } from "./tar-layer.ts";
 
 /** What a source can be, see `ImportOptions`. */
 export type ImportFormat = "tar" | "oci" | "deb";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import type { LayerDigest } from "#core/sandbox.ts";
-import { type BlobDescriptor, descriptorText, digestOfBlob, PIECE_BYTES, parseDescriptor } from "./descriptor.ts";
+import { type BlobDescriptor, descriptorText, digestOfBlob, PIECE_BYTES, parseDescriptor } from "./blobs/descriptor.ts";
 import { blobDigest, canonicalJson, sha256Hex } from "./digest.ts";
 import { digestOf, type LayerManifest, manifestText, parseManifest } from "./manifest.ts";
 

@@ -3,7 +3,7 @@ import type { LayerDigest } from "#core/sandbox.ts";
 import { type Attributes, type ByteString, byteString } from "#core/tar/entry.ts";
 import { MAX_NAME_BYTES } from "#core/tar/path.ts";
 import { Inode } from "./erofs/inode.ts";
-import { readParts, readTree, writeTree } from "./retree.ts";
+import { readParts, readTree, writeTree } from "./layers/retree.ts";
 import type { LayerStore } from "./store.ts";
 
 /** PATH_MAX of Linux without its terminator. */

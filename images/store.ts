@@ -3,12 +3,12 @@ import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
-import { BlobStore, type NewBlob } from "./blob-store.ts";
-import { ChunkIndex, isIndexFull } from "./chunk-index.ts";
-import { damagedBlob } from "./descriptor.ts";
+import { ChunkIndex, isIndexFull } from "./blobs/chunk-index.ts";
+import { damagedBlob } from "./blobs/descriptor.ts";
+import { KnownChunks } from "./blobs/known-chunks.ts";
+import { BlobStore, type NewBlob } from "./blobs/store.ts";
 import { type BlobDigest, hexOf, isHexDigest, parseLayerDigest } from "./digest.ts";
 import { hashFile, statOf, syncDirectory, syncFiles, typedStorageErrors, writeNew } from "./durable.ts";
-import { KnownChunks } from "./known-chunks.ts";
 import {
   damagedLayer,
   digestOf,

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
-import { run } from "#core/backend-suite.ts";
 import type { GuestLink } from "#core/guest.ts";
+import { run } from "#core/suites/backend-suite.ts";
 import { isAppArmorOn } from "#host/apparmor/apparmor.ts";
 import { agentOf } from "./handle.ts";
 import { type ContainerRig, containerRig } from "./test-support/rig.ts";

@@ -1,4 +1,4 @@
-import { backendContract } from "#core/backend-suite.ts";
+import { backendContract } from "#core/suites/backend-suite.ts";
 import { containerRig } from "./test-support/rig.ts";
 
 backendContract("the container backend", containerRig);

@@ -18,7 +18,7 @@ import { networkOf, processIo } from "#host/sys/counters.ts";
 import { bootTicks, processStartTicks } from "#host/sys/process.ts";
 import { openView } from "#host/view/server.ts";
 import { openVolume, type Upper, type Volume } from "#host/volume/volume.ts";
-import type { LayerMounts } from "#images/mounts.ts";
+import type { LayerMounts } from "#images/layers/mounts.ts";
 import type { LayerStore } from "#images/store.ts";
 import type { LayerSupply } from "#images/supply.ts";
 import { awaitEarlierLauncher, endAgent, findAgents } from "./agents.ts";

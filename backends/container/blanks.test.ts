@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
 import type { Handle } from "#core/backend.ts";
-import { run } from "#core/backend-suite.ts";
+import { run } from "#core/suites/backend-suite.ts";
 import { openCgroups } from "#host/cgroup/cgroups.ts";
 import { startCradle } from "#host/cradle/client.ts";
 import { processStartTicks } from "#host/sys/process.ts";

@@ -3,8 +3,8 @@ import { readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { Backend, Handle } from "#core/backend.ts";
-import { run } from "#core/backend-suite.ts";
 import { DEFAULT_RESOURCES, type SandboxSpec } from "#core/sandbox.ts";
+import { run } from "#core/suites/backend-suite.ts";
 import { agentOf } from "./handle.ts";
 import { type ContainerRig, containerRig, UNKNOWN_LAYER } from "./test-support/rig.ts";
 

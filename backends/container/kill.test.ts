@@ -6,8 +6,8 @@ import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import type { Handle } from "#core/backend.ts";
-import { run } from "#core/backend-suite.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
+import { run } from "#core/suites/backend-suite.ts";
 import { type ContainerRig, containerRig } from "./test-support/rig.ts";
 
 const soon = () => AbortSignal.timeout(30_000);

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { run } from "#core/backend-suite.ts";
 import { SandboxError } from "#core/errors.ts";
+import { run } from "#core/suites/backend-suite.ts";
 import { openCgroups } from "#host/cgroup/cgroups.ts";
 import { type ContainerRig, containerRig } from "./test-support/rig.ts";
 

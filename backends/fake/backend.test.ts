@@ -1,6 +1,6 @@
-import { backendContract } from "#core/backend-suite.ts";
 import { SandboxError } from "#core/errors.ts";
 import { newSandboxId, parseEdgeId } from "#core/ids.ts";
+import { backendContract } from "#core/suites/backend-suite.ts";
 import { openFakeBackend } from "./backend.ts";
 import type { FakeScript } from "./config.ts";
 import { FakeHost } from "./host.ts";

@@ -1,9 +1,9 @@
 import { createHash } from "node:crypto";
 import type { Backend } from "#core/backend.ts";
-import { separate } from "#core/bulk.ts";
-import { ByteBudget } from "#core/byte-budget.ts";
+import { ByteBudget } from "#core/bytes/byte-budget.ts";
 import type { CellFile, CellLimits, CellRequest, CellResult } from "#core/cells.ts";
 import type { Clock } from "#core/clock.ts";
+import { separate } from "#core/concurrency/bulk.ts";
 import { asSandboxError } from "#core/errors.ts";
 import {
   bulkBytesOf,

@@ -5,10 +5,10 @@ import type { Ext4Disk } from "#images/ext4/disk.ts";
 import { findDirectory } from "#images/ext4/find.ts";
 import type { Inode } from "#images/ext4/inode.ts";
 import { readXattrs } from "#images/ext4/xattrs.ts";
+import { readParts, readTree } from "#images/layers/retree.ts";
+import { isWhiteout } from "#images/layers/whiteouts.ts";
 import type { Names } from "#images/pack/patterns.ts";
-import { readParts, readTree } from "#images/retree.ts";
 import type { LayerStore } from "#images/store.ts";
-import { isWhiteout } from "#images/whiteouts.ts";
 
 const DIRECTORY = "etc";
 const FILE = "machine-id";

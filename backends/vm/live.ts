@@ -1,7 +1,6 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import type { Socket } from "node:net";
 import { join } from "node:path";
-import { abortable } from "#core/abort.ts";
 import type {
   ComputerChannel,
   ComputerStatus,
@@ -10,6 +9,7 @@ import type {
   InputAction,
   PowerAction,
 } from "#core/computers.ts";
+import { abortable } from "#core/concurrency/abort.ts";
 import { hasCode } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { Pixels } from "#core/pixels.ts";

@@ -1,7 +1,7 @@
 import { existsSync, statSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { join } from "node:path";
-import { abortable } from "#core/abort.ts";
+import { abortable } from "#core/concurrency/abort.ts";
 import { SandboxError } from "#core/errors.ts";
 import { type PackedDiff, type Packing, type PackOptions, SCRUB_RULES } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { ByteBudget, type ByteHold } from "#core/byte-budget.ts";
+import { ByteBudget, type ByteHold } from "#core/bytes/byte-budget.ts";
 
 /** Calls that wait for room for their bodies; each is a connection that nobody reads from. */
 const MOST_WAITING = 1_000;

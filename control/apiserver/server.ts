@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from "fastify";
 import type { TSchema } from "typebox";
 import { OPERATIONS, type Operation, type OperationName } from "#api/index.ts";
-import type { ByteHold } from "#core/byte-budget.ts";
+import type { ByteHold } from "#core/bytes/byte-budget.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { Principal } from "../iam/iam.ts";
 import { attachRoute } from "./attach/route.ts";

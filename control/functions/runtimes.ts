@@ -1,7 +1,7 @@
 import { SandboxError } from "#core/errors.ts";
 import type { FunctionLimits, FunctionRuntime } from "#core/functions.ts";
 import { type ArtifactRecord, type Catalogue, SHARED_PROJECT } from "#images/catalogue.ts";
-import { compose } from "#images/compose.ts";
+import { compose } from "#images/layers/compose.ts";
 import type { ArtifactMaker } from "../artifacts.ts";
 import { Manifests, type RuntimeManifest } from "./manifest.ts";
 

@@ -1,4 +1,4 @@
-import type { BufferPool, PooledBuffer } from "#core/buffer-pool.ts";
+import type { BufferPool, PooledBuffer } from "#core/bytes/buffer-pool.ts";
 import { SandboxError } from "#core/errors.ts";
 import { costOf, encodeItem, type Payload, type Side } from "#core/rpc/frames.ts";
 import { STREAM_WINDOW_BYTES } from "#core/rpc/inbox.ts";

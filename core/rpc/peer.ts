@@ -1,4 +1,4 @@
-import { BufferPool } from "#core/buffer-pool.ts";
+import { BufferPool } from "#core/bytes/buffer-pool.ts";
 import { type Clock, systemClock } from "#core/clock.ts";
 import {
   asSandboxError,

@@ -7,8 +7,8 @@ import { FakeHost } from "#backends/fake/host.ts";
 import { type Clock, systemClock } from "#core/clock.ts";
 import { parseEdgeId } from "#core/ids.ts";
 import type { CommandResult, RunWait } from "#core/node.ts";
-import { aCommand } from "#core/node-suite.ts";
 import type { CommandInfo, CommandSpec } from "#core/sandbox.ts";
+import { aCommand } from "#core/suites/node-suite.ts";
 import { EDGE_DEFAULTS, type EdgeConfig } from "#edge/config.ts";
 import { type Edge, type EdgeOptions, openEdge } from "#edge/edge.ts";
 

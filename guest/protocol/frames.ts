@@ -1,4 +1,4 @@
-import { BufferPool } from "#core/buffer-pool.ts";
+import { BufferPool } from "#core/bytes/buffer-pool.ts";
 import { SandboxError } from "#core/errors.ts";
 
 /**

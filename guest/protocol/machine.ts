@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { connect, type Socket } from "node:net";
 import { constants } from "node:os";
-import { abortable } from "#core/abort.ts";
-import { BoundedLines } from "#core/bounded-lines.ts";
+import { BoundedLines } from "#core/bytes/bounded-lines.ts";
+import { abortable } from "#core/concurrency/abort.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import { openLink } from "./connect.ts";

@@ -1,7 +1,7 @@
 import { SandboxError } from "#core/errors.ts";
 import { badInput } from "#core/tar/entry.ts";
 import { TarReader } from "#core/tar/reader.ts";
-import { type BuildLayerOptions, type BuiltLayer, buildLayer, type Feed } from "../layer.ts";
+import { type BuildLayerOptions, type BuiltLayer, buildLayer, type Feed } from "../layers/layer.ts";
 import { hostArchitecture } from "../oci/select.ts";
 import { type PackageControl, readControl } from "./control.ts";
 import { packageMembers } from "./members.ts";

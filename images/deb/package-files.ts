@@ -1,6 +1,6 @@
 import { type ByteString, badInput, type EntrySink, shown, type TreeEntry } from "#core/tar/entry.ts";
 import { components } from "#core/tar/path.ts";
-import type { LayerBuilder } from "../builder.ts";
+import type { LayerBuilder } from "../layers/builder.ts";
 import type { PackageControl } from "./control.ts";
 
 /** Links to the directories of the same names below /usr in every supported release: what lay in them lies there. */

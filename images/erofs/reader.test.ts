@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import fc from "fast-check";
-import { mergeTrees } from "../merge.ts";
+import { mergeTrees } from "../layers/merge.ts";
 import { temporaryDirectory, temporaryStore } from "../test-support/fixtures.ts";
 import { importDirectory } from "../test-support/import-directory.ts";
 import { makeNastyTree } from "../test-support/nasty-tree.ts";

@@ -1,12 +1,12 @@
 import { type FileHandle, open } from "node:fs/promises";
 import { SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
-import { MAX_DESCRIPTOR_BYTES, parseDescriptor } from "../descriptor.ts";
+import { MAX_DESCRIPTOR_BYTES, parseDescriptor } from "../blobs/descriptor.ts";
 import type { BlobDigest } from "../digest.ts";
 import { alignUp, BLOCK_BYTES, blockOf, deviceOf } from "../erofs/format.ts";
 import type { Inode } from "../erofs/inode.ts";
+import { readTree } from "../layers/retree.ts";
 import { StoreBlobs } from "../lazy/blob-source.ts";
-import { readTree } from "../retree.ts";
 import { blobKey } from "../store/layout.ts";
 import { type ObjectStore, readObject } from "../store/object-store.ts";
 import type { LayerStore } from "../store.ts";

@@ -3,7 +3,7 @@ import { type ByteString, badInput, shown } from "#core/tar/entry.ts";
 import { endOfArchive, type TarEntry, tarHeader, tarPadding } from "#core/tar/writer.ts";
 import { CHUNK_BYTES, HOLE } from "../erofs/format.ts";
 import type { Inode } from "../erofs/inode.ts";
-import { isOpaque, isWhiteout } from "../whiteouts.ts";
+import { isOpaque, isWhiteout } from "../layers/whiteouts.ts";
 import type { OpenLayer } from "./content.ts";
 
 const ZEROS = Buffer.alloc(CHUNK_BYTES);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
-import { PIECE_BYTES } from "../descriptor.ts";
+import { PIECE_BYTES } from "../blobs/descriptor.ts";
 import { sha256Hex } from "../digest.ts";
 import { directoryStore } from "../store/directory.ts";
 import { frameOf, framesKey, tableKey, tableText } from "../store/frames.ts";

@@ -1,5 +1,5 @@
 import { SandboxError } from "#core/errors.ts";
-import type { BlobDescriptor } from "../descriptor.ts";
+import type { BlobDescriptor } from "../blobs/descriptor.ts";
 import type { BlobDigest } from "../digest.ts";
 import { type BlobData, openBlobData } from "../store/blob-data.ts";
 import type { ObjectStore } from "../store/object-store.ts";

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { SandboxError } from "#core/errors.ts";
 import type { Mechanism } from "#host/lazy/requests.ts";
 import { takeWriteLease } from "#host/sys/lease.ts";
-import { type BlobDescriptor, descriptorText } from "../descriptor.ts";
+import { type BlobDescriptor, descriptorText } from "../blobs/descriptor.ts";
 import { type BlobDigest, blobDigest, hexOf, isHexDigest } from "../digest.ts";
 import { typedStorageErrors } from "../durable.ts";
 import { CACHED_FILES, CachedBlob } from "./cached-blob.ts";

@@ -4,7 +4,7 @@ import { promisify } from "node:util";
 import { PieceSet } from "#host/lazy/pieces.ts";
 import type { LazyFile, Mechanism } from "#host/lazy/requests.ts";
 import { fileId } from "#host/lazy/server.ts";
-import { type BlobDescriptor, parseDescriptor } from "../descriptor.ts";
+import { type BlobDescriptor, parseDescriptor } from "../blobs/descriptor.ts";
 import { type BlobDigest, hexOf } from "../digest.ts";
 import { typedStorageErrors } from "../durable.ts";
 import type { Fetchable } from "./fetcher.ts";

@@ -3,7 +3,7 @@ import { asSandboxError, type SandboxError } from "#core/errors.ts";
 import type { LazyFile, Mechanism, Read } from "#host/lazy/requests.ts";
 import { COUNT } from "#host/lazy/requests.ts";
 import { LazyServer } from "#host/lazy/server.ts";
-import { BLOB_FILES, MAX_DESCRIPTOR_BYTES, parseDescriptor } from "../descriptor.ts";
+import { BLOB_FILES, MAX_DESCRIPTOR_BYTES, parseDescriptor } from "../blobs/descriptor.ts";
 import { type BlobDigest, blobDigest, hexOf } from "../digest.ts";
 import { type ObjectStore, readObject } from "../store/object-store.ts";
 import { StoreBlobs } from "./blob-source.ts";

@@ -8,7 +8,7 @@ import { promisify } from "node:util";
 import { MECHANISMS } from "#host/lazy/requests.ts";
 import { MNT, unmount } from "#host/sys/mount.ts";
 import { processStartTicks } from "#host/sys/process.ts";
-import { PIECE_BYTES } from "../descriptor.ts";
+import { PIECE_BYTES } from "../blobs/descriptor.ts";
 import { hexOf } from "../digest.ts";
 import { framesKey, tableKey, tableText } from "../store/frames.ts";
 import { LazyRig, piecesHash, readPieces } from "./test-support/rig.ts";

@@ -1,6 +1,6 @@
 import type { PackedDiff } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
-import { collapseLayers } from "../collapse.ts";
+import { collapseLayers } from "../layers/collapse.ts";
 import type { LayerStore } from "../store.ts";
 import type { PackedUpper } from "./pack.ts";
 

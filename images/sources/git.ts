@@ -4,9 +4,9 @@ import { SandboxError } from "#core/errors.ts";
 import { openGitTree } from "#host/fetch/git.ts";
 import { untilFinished } from "../archive/source.ts";
 import { madeOf } from "../import.ts";
+import { tarLayer } from "../layers/tar-layer.ts";
 import { DEFAULT_LIMITS } from "../limits.ts";
 import { DiskRoom } from "../room.ts";
-import { tarLayer } from "../tar-layer.ts";
 import type { GitSource, SourceContext, SourcedArtifact } from "./source.ts";
 
 /** Imports the files of one commit, all of root's and with the commit's time, as `git archive` gives them. */

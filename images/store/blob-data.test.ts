@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { PIECE_BYTES } from "../descriptor.ts";
+import { PIECE_BYTES } from "../blobs/descriptor.ts";
 import { canonicalJson, sha256Hex } from "../digest.ts";
 import { temporaryDirectory } from "../test-support/fixtures.ts";
 import { openBlobData } from "./blob-data.ts";

@@ -1,5 +1,5 @@
 import { SandboxError } from "#core/errors.ts";
-import { type BlobDescriptor, damagedBlob } from "../descriptor.ts";
+import { type BlobDescriptor, damagedBlob } from "../blobs/descriptor.ts";
 import { type BlobDigest, sha256Hex } from "../digest.ts";
 import { type FrameTable, framesKey, MAX_TABLE_BYTES, parseTable, pieceLength, pieceOf, tableKey } from "./frames.ts";
 import { blobKey } from "./layout.ts";

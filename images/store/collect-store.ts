@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "#core/clock.ts";
 import { SandboxError } from "#core/errors.ts";
-import { BLOB_FILES } from "../descriptor.ts";
+import { BLOB_FILES } from "../blobs/descriptor.ts";
 import { LAYER_FILES } from "../manifest.ts";
 import { chosenKey, type Thing, thingOf } from "./layout.ts";
 import { type NeedOptions, neededThings } from "./needed.ts";

@@ -1,6 +1,6 @@
 import { open } from "node:fs/promises";
 import { join } from "node:path";
-import { type BlobDescriptor, damagedBlob } from "../descriptor.ts";
+import { type BlobDescriptor, damagedBlob } from "../blobs/descriptor.ts";
 import { type BlobDigest, sha256, sha256Hex } from "../digest.ts";
 import { DiskRoom } from "../room.ts";
 import { type FrameTable, frameOf, pieceLength } from "./frames.ts";

@@ -1,6 +1,6 @@
 import { promisify } from "node:util";
 import { constants, zstdCompress, zstdDecompress } from "node:zlib";
-import type { BlobDescriptor } from "../descriptor.ts";
+import type { BlobDescriptor } from "../blobs/descriptor.ts";
 import { type BlobDigest, canonicalJson, hexOf, isHexDigest, jsonObject, sha256Hex } from "../digest.ts";
 import { damagedObject } from "./object-store.ts";
 

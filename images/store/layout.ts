@@ -1,5 +1,5 @@
 import type { LayerDigest } from "#core/sandbox.ts";
-import { BLOB_FILES } from "../descriptor.ts";
+import { BLOB_FILES } from "../blobs/descriptor.ts";
 import { type BlobDigest, hexOf } from "../digest.ts";
 import { LAYER_FILES } from "../manifest.ts";
 import type { Reference } from "../reference.ts";

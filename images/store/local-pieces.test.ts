@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import fc from "fast-check";
-import { type BlobDescriptor, chunkLine, descriptorText, digestOfBlob } from "../descriptor.ts";
+import { type BlobDescriptor, chunkLine, descriptorText, digestOfBlob } from "../blobs/descriptor.ts";
 import { type BlobDigest, sha256Hex } from "../digest.ts";
 import type { LayerStore } from "../store.ts";
 import { archive, importBytes, type Member, temporaryDirectory, temporaryStore } from "../test-support/fixtures.ts";

@@ -1,8 +1,8 @@
 import { closeSync, openSync, readSync } from "node:fs";
-import { type BlobChunk, type BlobDescriptor, parseChunks } from "../descriptor.ts";
+import { type BlobChunk, type BlobDescriptor, parseChunks } from "../blobs/descriptor.ts";
+import type { KnownChunks } from "../blobs/known-chunks.ts";
 import { type BlobDigest, isHexDigest, sha256, sha256Hex } from "../digest.ts";
 import { BLOCK_BYTES, CHUNK_BYTES } from "../erofs/format.ts";
-import type { KnownChunks } from "../known-chunks.ts";
 import type { LayerStore } from "../store.ts";
 
 /**

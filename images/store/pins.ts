@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto";
 import type { Clock } from "#core/clock.ts";
+import { Turns } from "#core/concurrency/turns.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
-import { Turns } from "#core/turns.ts";
 import type { BlobDigest } from "../digest.ts";
 import { aliveKey, artifactThing, blobThing, layerThing, pinKey, type Thing, thingOf } from "./layout.ts";
 import type { ObjectStore } from "./object-store.ts";

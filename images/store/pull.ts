@@ -2,7 +2,7 @@ import { mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
 import { SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
-import { BLOB_FILES, type BlobDescriptor, MAX_DESCRIPTOR_BYTES, parseDescriptor } from "../descriptor.ts";
+import { BLOB_FILES, type BlobDescriptor, MAX_DESCRIPTOR_BYTES, parseDescriptor } from "../blobs/descriptor.ts";
 import { type BlobDigest, sha256, sha256Hex } from "../digest.ts";
 import { typedStorageErrors } from "../durable.ts";
 import { damagedLayer, LAYER_FILES, type LayerManifest, MAX_MANIFEST_BYTES, parseManifest } from "../manifest.ts";

@@ -3,7 +3,7 @@ import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
-import { type BlobDescriptor, damagedBlob, descriptorText, PIECE_BYTES } from "../descriptor.ts";
+import { type BlobDescriptor, damagedBlob, descriptorText, PIECE_BYTES } from "../blobs/descriptor.ts";
 import { type BlobDigest, sha256, sha256Hex } from "../digest.ts";
 import { typedStorageErrors } from "../durable.ts";
 import { manifestText } from "../manifest.ts";

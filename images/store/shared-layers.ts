@@ -1,6 +1,6 @@
-import { allEnded } from "#core/all-ended.ts";
+import { allEnded } from "#core/concurrency/all-ended.ts";
+import { Turns } from "#core/concurrency/turns.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
-import { Turns } from "#core/turns.ts";
 import type { BlobDigest } from "../digest.ts";
 import type { LayerStore } from "../store.ts";
 import type { ObjectStore } from "./object-store.ts";

@@ -1,6 +1,6 @@
 import type { ArtifactKind } from "#core/sandbox.ts";
 import { EMPTY_CONFIG, type ImportedArtifact } from "../import.ts";
-import { buildLayer } from "../layer.ts";
+import { buildLayer } from "../layers/layer.ts";
 import { DEFAULT_LIMITS, type ImportLimits } from "../limits.ts";
 import type { LayerStore } from "../store.ts";
 import { type WalkOptions, walkDirectory } from "./walk.ts";

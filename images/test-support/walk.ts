@@ -14,7 +14,7 @@ import type { FileType } from "#core/sandbox.ts";
 import type { ByteString } from "#core/tar/entry.ts";
 import { badInput, byteString, shown, type TreeEntry } from "#core/tar/entry.ts";
 import { readXattrs } from "#host/sys/xattrs.ts";
-import type { Feed } from "../layer.ts";
+import type { Feed } from "../layers/layer.ts";
 
 const PIECE_BYTES = 256 * 1024;
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;

@@ -5,7 +5,7 @@ import { createReadStream, mkdtempSync, readdirSync, readFileSync, rmSync, write
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { type LayerMounts, openLayerMounts } from "../mounts.ts";
+import { type LayerMounts, openLayerMounts } from "../layers/mounts.ts";
 import { type LayerStore, openLayerStore } from "../store.ts";
 import { importVmImage, VM_IMAGE_FILES } from "./import.ts";
 

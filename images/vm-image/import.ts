@@ -6,7 +6,7 @@ import { badInput, type TreeEntry } from "#core/tar/entry.ts";
 import { dataExtents } from "#host/sys/holes.ts";
 import { convertToRaw } from "#host/vmm/qemu/convert.ts";
 import { typedStorageErrors } from "../durable.ts";
-import { buildLayer, type Feed } from "../layer.ts";
+import { buildLayer, type Feed } from "../layers/layer.ts";
 import { DEFAULT_LIMITS } from "../limits.ts";
 import { DiskRoom } from "../room.ts";
 import type { LayerStore } from "../store.ts";

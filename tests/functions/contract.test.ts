@@ -1,8 +1,8 @@
 import type { FunctionCall } from "#core/functions.ts";
 import type { Node } from "#core/node.ts";
-import { type FunctionsRig, functionsOfNode } from "#core/node-functions-suite.ts";
 import { RemoteNode } from "#core/node-remote.ts";
 import { memoryPair } from "#core/rpc/memory-pair.ts";
+import { type FunctionsRig, functionsOfNode } from "#core/suites/node-functions-suite.ts";
 import { serveNode } from "#edge/server.ts";
 import { type FunctionsEdge, functionsEdge, scriptCall } from "./edges.ts";
 

@@ -1,6 +1,6 @@
 import { parseSandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
-import { openLayerMounts } from "#images/mounts.ts";
+import { openLayerMounts } from "#images/layers/mounts.ts";
 import { openLayerStore } from "#images/store.ts";
 import { LayerSupply } from "#images/supply.ts";
 import { type ContainerOptions, openContainerBackend } from "../backend.ts";

@@ -1,6 +1,6 @@
 import { EventEmitter } from "node:events";
 import { connect, type Socket } from "node:net";
-import { BoundedLines } from "#core/bounded-lines.ts";
+import { BoundedLines } from "#core/bytes/bounded-lines.ts";
 import { SandboxError } from "#core/errors.ts";
 
 /** A line that QEMU sends: an answer, an event, or its greeting. */

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { openHelperCgroup } from "#host/cgroup/helpers.ts";
 import type { Mechanism } from "#host/lazy/requests.ts";
-import { descriptorText, PIECE_BYTES } from "../../descriptor.ts";
+import { descriptorText, PIECE_BYTES } from "../../blobs/descriptor.ts";
 import { type BlobDigest, hexOf, sha256Hex } from "../../digest.ts";
 import { directoryStore } from "../../store/directory.ts";
 import { frameOf, framesKey, tableKey, tableText } from "../../store/frames.ts";

@@ -1,4 +1,4 @@
-import { type BlobDescriptor, digestOfBlob, PIECE_BYTES } from "../../descriptor.ts";
+import { type BlobDescriptor, digestOfBlob, PIECE_BYTES } from "../../blobs/descriptor.ts";
 import { type BlobDigest, sha256Hex } from "../../digest.ts";
 
 /** What a blob with these bytes is; nothing is known of its chunks. */
