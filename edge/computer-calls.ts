@@ -18,6 +18,7 @@ import type { SandboxId } from "#core/ids.ts";
 import { differMore } from "#core/pixels.ts";
 import type { PortPiece } from "#core/ports.ts";
 import type { CommandCall } from "#edge/commands/calls.ts";
+import { refuse } from "#edge/validate.ts";
 
 /** Between two pictures of a screen that has to settle. */
 const LOOK_MS = 100;
@@ -124,10 +125,6 @@ function pause({ clock, signal }: CommandCall, ms: number): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   const timer = clock.after(ms, resolve);
   return abortable(promise, signal).finally(() => timer[Symbol.dispose]());
-}
-
-function refuse(field: string, what: string): never {
-  throw new SandboxError("InvalidArgument", `${field} ${what}`, { details: { field } });
 }
 
 /** The calls of the node API about computers, for an edge. */

@@ -122,6 +122,7 @@ function whole(field: string, value: number, least: number): void {
   if (!Number.isSafeInteger(value) || value < least) refuse(field, `must be a whole number of at least ${least}`);
 }
 
-function refuse(field: string, what: string): never {
+/** Throws the error for an argument that is not what it has to be. */
+export function refuse(field: string, what: string): never {
   throw new SandboxError("InvalidArgument", `${field} ${what}`, { details: { field } });
 }

@@ -18,6 +18,7 @@ import type { CommandCall } from "#edge/commands/calls.ts";
 import type { Carried, Origin } from "#edge/copies/carried.ts";
 import type { SandboxDriver } from "#edge/driver.ts";
 import { cannotKeep } from "#edge/pause.ts";
+import { refuse } from "#edge/validate.ts";
 
 /** One instant for all of them; more would hold up whoever waits for the first. */
 const MAX_CHILDREN = 256;
@@ -226,8 +227,4 @@ function validateWish({ children, snapshot, paused, memory }: Required<ForkWish>
     if (typeof labels !== "object" || labels === null) refuse("labels", "must be names and values");
   }
   if (new Set(children.map(({ id }) => id)).size < children.length) refuse("id", "is given twice");
-}
-
-function refuse(field: string, what: string): never {
-  throw new SandboxError("InvalidArgument", `${field} ${what}`, { details: { field } });
 }

@@ -1,6 +1,7 @@
 import { SandboxError } from "#core/errors.ts";
 import { type PackedDiff, type PackOptions, SCRUB_RULES } from "#core/packing.ts";
 import type { CommandCall } from "#edge/commands/calls.ts";
+import { refuse } from "#edge/validate.ts";
 
 /** As many as a request can have; each is looked at for every file. */
 const MAX_PATTERNS = 256;
@@ -27,8 +28,4 @@ function validatePacking({ exclude, keep, consistent }: PackOptions): void {
     refuse("keep", `must be some of ${SCRUB_RULES.join(", ")}`);
   }
   if (typeof consistent !== "boolean") refuse("consistent", "must be true or false");
-}
-
-function refuse(field: string, what: string): never {
-  throw new SandboxError("InvalidArgument", `${field} ${what}`, { details: { field } });
 }

@@ -16,7 +16,7 @@ import type { GuestLink, TaskAction } from "#core/guest.ts";
 import type { FileInfo } from "#core/sandbox.ts";
 import { fileTask } from "#edge/commands/tasks.ts";
 import { FileTask } from "#edge/files/task.ts";
-import { validatePath } from "#edge/validate.ts";
+import { refuse, validatePath } from "#edge/validate.ts";
 
 /** Bytes given to the agent at once. */
 const PIECE_BYTES = 64 * 1024;
@@ -110,7 +110,7 @@ export async function* listFiles(
 ): AsyncGenerator<readonly FileInfo[], void, undefined> {
   const { path, depth, hidden } = list;
   whole("depth", depth);
-  if (depth < 1 || depth > LIST_DEPTH_LIMIT) throw outside("depth", `must be from 1 to ${LIST_DEPTH_LIMIT}`);
+  if (depth < 1 || depth > LIST_DEPTH_LIMIT) refuse("depth", `must be from 1 to ${LIST_DEPTH_LIMIT}`);
   await using task = await begin(host, list, { type: "list", path, depth, hidden });
   const decoder = new EntryDecoder();
   for await (const chunk of task.read()) yield decoder.push(chunk);
@@ -147,18 +147,18 @@ function actionOf(change: FileChange): TaskAction {
     case "chmod":
       return { type, path, mode: permission(change.mode) };
     case "chown":
-      if (typeof change.owner !== "string" || change.owner === "") throw outside("owner", "must be a user");
+      if (typeof change.owner !== "string" || change.owner === "") refuse("owner", "must be a user");
       return { type, path, owner: change.owner };
     case "symlink":
       if (!(change.target instanceof Uint8Array) || change.target.length === 0) {
-        throw outside("target", "must say where the link points");
+        refuse("target", "must say where the link points");
       }
       return { type, path, target: change.target, parents: change.parents };
     case "move":
       validatePath(change.target, "target");
       return { type, path, target: change.target, replace: change.replace, parents: change.parents };
     default:
-      throw outside("type", "is no change that this node knows");
+      refuse("type", "is no change that this node knows");
   }
 }
 
@@ -171,14 +171,10 @@ function begin(host: FilesHost, target: FileTarget, action: TaskAction): Promise
 
 function permission(mode: number): number {
   if (Number.isInteger(mode) && mode >= 0 && mode <= 0o7777) return mode;
-  throw outside("mode", "must be permission bits, at most 0o7777");
+  refuse("mode", "must be permission bits, at most 0o7777");
 }
 
 function whole(field: string, value: number): void {
   if (Number.isSafeInteger(value) && value >= 0) return;
-  throw outside(field, "must be a whole number of at least 0");
-}
-
-function outside(field: string, what: string): SandboxError {
-  return new SandboxError("InvalidArgument", `${field} ${what}`, { details: { field } });
+  refuse(field, "must be a whole number of at least 0");
 }
