@@ -1,5 +1,5 @@
 import type { FileHandle } from "node:fs/promises";
-import { setImmediate } from "node:timers/promises";
+import { Turns } from "../turns.ts";
 import { damaged, readSuperblock, SUPERBLOCK, type Superblock } from "./format.ts";
 import { type Inode, parseInode, readExtents } from "./inode.ts";
 import { type JournalBlock, MAGIC_BYTES, MOST_JOURNAL_BLOCKS, readJournal } from "./journal.ts";
@@ -7,8 +7,6 @@ import { type JournalBlock, MAGIC_BYTES, MOST_JOURNAL_BLOCKS, readJournal } from
 /** What is kept of the disk: metadata lies together, and so do small files that were written together. */
 const PIECE_BYTES = 64 * 1024;
 const MOST_PIECES = 128;
-/** How long the event loop is kept at a stretch: what is read already comes without a wait. */
-const TURN_MS = 5;
 
 /**
  * An ext4 file system in a file, for reading. What is in the file is hostile: nothing in it is believed that could lead out of it, take
@@ -17,14 +15,13 @@ const TURN_MS = 5;
 export class Ext4Disk {
   readonly superblock: Superblock;
   readonly #file: FileHandle;
-  readonly #signal: AbortSignal;
-  #turnMs = performance.now();
+  readonly #turns: Turns;
   readonly #pieces = new Map<number, Promise<Buffer>>();
   #journal: ReadonlyMap<number, JournalBlock> = new Map();
 
   private constructor(file: FileHandle, superblock: Superblock, signal: AbortSignal) {
     this.#file = file;
-    this.#signal = signal;
+    this.#turns = new Turns(signal);
     this.superblock = superblock;
   }
 
@@ -42,7 +39,8 @@ export class Ext4Disk {
 
   /** Reads `bytes` of the file system. Throws where they reach beyond its end. */
   async read(into: Uint8Array, offset: number): Promise<void> {
-    await this.#pause();
+    // Nothing goes on without reading, so that whatever the disk makes its reader do, others have their turns.
+    await this.#turns.pause();
     if (into.length >= PIECE_BYTES) return await this.#readNow(into, offset);
     for (let done = 0; done < into.length; ) {
       const at = offset + done;
@@ -76,14 +74,6 @@ export class Ext4Disk {
     const table = descriptor.readUInt32LE(0x8) + high * 2 ** 32;
     const place = table * blockBytes + ((number - 1) % inodesPerGroup) * inodeBytes;
     return parseInode(number, await this.bytes(inodeBytes, place));
-  }
-
-  /** Nothing goes on without reading, so that whatever the disk makes its reader do, others have their turns. */
-  async #pause(): Promise<void> {
-    this.#signal.throwIfAborted();
-    if (performance.now() - this.#turnMs < TURN_MS) return;
-    await setImmediate();
-    this.#turnMs = performance.now();
   }
 
   async #openJournal(number: number): Promise<void> {

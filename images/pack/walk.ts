@@ -10,7 +10,6 @@ import {
   readlinkSync,
   readSync,
 } from "node:fs";
-import { setImmediate } from "node:timers/promises";
 import { promisify } from "node:util";
 import { SandboxError } from "#core/errors.ts";
 import type { FileType } from "#core/sandbox.ts";
@@ -20,6 +19,7 @@ import { readSoon } from "#host/sys/advice.ts";
 import { dataExtents } from "#host/sys/holes.ts";
 import { readXattrs } from "#host/sys/xattrs.ts";
 import { CHUNK_BYTES } from "../erofs/format.ts";
+import { Turns } from "../turns.ts";
 import { Original, type Source } from "./original.ts";
 import type { Names } from "./patterns.ts";
 import { type FileBytes, type Found, shownPath, type Taken, type Visitor } from "./visit.ts";
@@ -30,9 +30,6 @@ const readLater = promisify(read);
 const READ_AT_ONCE_BYTES = 256 * 1024;
 
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
-
-/** How long the event loop is kept at a stretch. */
-const TURN_MS = 5;
 
 /** How far the walk looks ahead of visits, so that many files are on their way from the disk at a time. */
 const AHEAD = { names: 64, bytes: 16 * CHUNK_BYTES };
@@ -272,23 +269,6 @@ function openAbove<T>(fd: number, level: Level<T>): number {
 function replace(old: number, next: number): number {
   closeSync(old);
   return next;
-}
-
-/** Gives the event loop its turns. */
-class Turns {
-  readonly #signal: AbortSignal;
-  #startedMs = performance.now();
-
-  constructor(signal: AbortSignal) {
-    this.#signal = signal;
-  }
-
-  async pause(): Promise<void> {
-    if (performance.now() - this.#startedMs < TURN_MS) return;
-    await setImmediate();
-    this.#signal.throwIfAborted();
-    this.#startedMs = performance.now();
-  }
 }
 
 /** What there is to know of a file but for its data. */
