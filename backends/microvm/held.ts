@@ -1,3 +1,5 @@
+import { abortable } from "#core/concurrency/abort.ts";
+
 /** A sandbox that can be held still, by one after the other of those who want that. */
 export interface Holdable {
   /** Resolves when nobody else holds it; until disposed, nobody else may. */
@@ -34,22 +36,11 @@ export async function whileHeld<T>(
 }
 
 async function holdFor(guest: Holdable, signal: AbortSignal): Promise<void> {
-  const late = Promise.withResolvers<never>();
-  late.promise.catch(() => undefined);
-  const abort = () => late.reject(signal.reason);
-  signal.addEventListener("abort", abort, { once: true });
   const holding = guest.hold();
   try {
-    await Promise.race([holding, late.promise]);
+    await abortable(holding, signal);
   } catch (error) {
-    void holding
-      .then(
-        () => guest.release(),
-        () => undefined,
-      )
-      .catch(() => undefined);
+    void holding.then(() => guest.release()).catch(() => undefined);
     throw error;
-  } finally {
-    signal.removeEventListener("abort", abort);
   }
 }

@@ -5,7 +5,6 @@ import type { PackedDiff, Packing, PackOptions } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import { copyFileSparse } from "#host/vmm/memory.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
-import type { MachineProcess } from "#host/vmm/vmm.ts";
 import { Ext4Disk } from "#images/ext4/disk.ts";
 import { walkExt4 } from "#images/ext4/walk.ts";
 import { diffOf } from "#images/pack/diff.ts";
@@ -71,7 +70,7 @@ export class MachinePacking implements Packing {
       await copyFileSparse(from, to);
       return 0;
     }
-    const guest = await this.#parts.guest(id, process satisfies MachineProcess, signal);
+    const guest = await this.#parts.guest(id, process, signal);
     let startedMs = performance.now();
     const quiet = guest.quiet({ consistent, written: () => (startedMs = performance.now()) });
     return await whileHeld(quiet, signal, async ({ letGo }) => {
