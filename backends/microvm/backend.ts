@@ -11,6 +11,7 @@ import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
 import { makeCgroups } from "#host/cgroup/make.ts";
 import { uidBaseOf } from "#host/id-ranges.ts";
 import { type GuestPrograms, guestImage } from "#host/vmm/guest/image.ts";
+import { InstantDirs } from "#host/vmm/instants.ts";
 import { FOOTPRINT, takeInventory } from "#host/vmm/inventory.ts";
 import { machineMemory } from "#host/vmm/process-memory.ts";
 import { isAlive, liveProcess, lostMachine } from "#host/vmm/qemu/process.ts";
@@ -25,11 +26,10 @@ import type { LayerSupply } from "#images/supply.ts";
 import { checkSpec, HELPER_PIDS, monitorLimits } from "./check.ts";
 import { guestDirOf, type MicrovmConfig } from "./config.ts";
 import { MachineCopies } from "./copies.ts";
-import { copyDisk, diskPath, makeDisk, roomError } from "./disk.ts";
+import { copyDisk, diskIn, diskPath, makeDisk, roomError } from "./disk.ts";
 import { type DiskPlan, planDisks } from "./disks.ts";
 import { Environments } from "./environments.ts";
 import { handleOf, processOf } from "./handle.ts";
-import { InstantDirs } from "./instants.ts";
 import { adoptGuest, type Guest, startGuest } from "./live.ts";
 import { MachinePacking } from "./packing.ts";
 import { MachinePauses } from "./pauses.ts";
@@ -95,13 +95,13 @@ class MicrovmBackend implements Backend {
 
   constructor(options: MicrovmOptions) {
     this.#options = options;
-    this.#groundOnce = new Once(() => openGround(options));
+    const instants = new InstantDirs(machinesDir(options));
+    this.#groundOnce = new Once(() => openGround(options, instants));
     const parts = {
       ground: () => this.#ground(),
       machine: (spec: SandboxSpec, place: Place) => this.#planned(spec, place),
       guest: (id: SandboxId, process: MachineProcess, signal: AbortSignal) => this.#guest(id, process, signal),
     };
-    const instants = new InstantDirs(machinesDir(options));
     this.copying = new MachineCopies({ ...parts, instants });
     this.packing = new MachinePacking({ ...parts, instants, store: options.store });
     this.pausing = new MachinePauses({
@@ -288,7 +288,7 @@ class MicrovmBackend implements Backend {
     const instant = await environments.find(spec, await this.#layerFiles(spec));
     signal.throwIfAborted();
     if (instant === undefined) return await this.#launch(spec, place, await makeDisk(volume, spec), signal);
-    await copyDisk(volume, spec, join(instant, "disk"));
+    await copyDisk(volume, spec, diskIn(instant));
     return await this.#goOn(spec, place, instant, signal);
   }
 
@@ -356,12 +356,14 @@ class MicrovmBackend implements Backend {
   }
 }
 
-async function openGround({ edge, dataDir, runDir, config, log }: MicrovmOptions): Promise<Ground> {
+async function openGround(options: MicrovmOptions, instants: InstantDirs): Promise<Ground> {
+  const { edge, runDir, config, log } = options;
   const runDirs = new RunDirs(runDir, "machines");
   await using opened = new AsyncDisposableStack();
-  const places = { dataDir: join(dataDir, "machines"), runDir: join(runDir, "machine-disks") };
+  const places = { dataDir: machinesDir(options), runDir: join(runDir, "machine-disks") };
   const volume = opened.use(await openVolume({ ...places, sizeMiB: config.machineVolumeSize }));
   if (volume.reason !== undefined) log(`disks of machines lie in a plain directory: ${volume.reason}`);
+  await instants.sweep(volume);
   const cgroups = opened.use(await openCgroups(`${edge}-vm`));
   // Machines that an earlier process was making templates of.
   await cgroups.killAgents();

@@ -3,14 +3,13 @@ import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { Copied, Copies, Copying } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
-import type { OwnedTemp } from "#host/owned-temp.ts";
+import { type InstantDirs, Instants } from "#host/vmm/instants.ts";
 import { copyFileSparse } from "#host/vmm/memory.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import { copySaved, isSaved } from "#host/vmm/saved.ts";
 import type { MachineProcess } from "#host/vmm/vmm.ts";
-import { copyDisk, diskPath, roomError } from "./disk.ts";
+import { copyDisk, diskIn, diskPath, roomError } from "./disk.ts";
 import { whileHeld } from "./held.ts";
-import { diskIn, type InstantDirs } from "./instants.ts";
 import type { PauseParts } from "./pauses.ts";
 import { saveMachine } from "./saving.ts";
 
@@ -26,12 +25,6 @@ export interface Instant {
   readonly saved: boolean;
 }
 
-/** An instant, until all copies have begun with it or are gone. */
-interface KeptInstant extends Instant {
-  readonly temp: OwnedTemp;
-  readonly left: Set<SandboxId>;
-}
-
 //   hold still ─► copy of the disk ─► devices, memory ─► let go ─► a disk for each copy ─► each starts a machine from there
 //
 // All of them map one memory file privately: what they do not write they have once. It has no name any more when the last has begun.
@@ -43,7 +36,7 @@ export class MachineCopies implements Copying {
   readonly packs = false;
   readonly copiesSaved = true;
   readonly #parts: CopyParts;
-  readonly #instants = new Map<SandboxId, KeptInstant>();
+  readonly #instants = new Instants<Instant>();
 
   constructor(parts: CopyParts) {
     this.#parts = parts;
@@ -53,8 +46,8 @@ export class MachineCopies implements Copying {
     const { runDirs, volume } = await this.#parts.ground();
     if (!existsSync(diskPath(volume.openUpper(spec.id)))) throw new SandboxError("NotFound", `${spec.id} has no disk`);
     const process = runDirs.readProcess(spec.id);
-    const temp = await this.#parts.instants.make(volume);
-    const instant = { temp, dir: temp.path, left: new Set<SandboxId>() };
+    const temp = this.#parts.instants.make(volume);
+    const made: SandboxId[] = [];
     try {
       const runs = process !== undefined && isAlive(process);
       const frozenMs = runs
@@ -63,12 +56,12 @@ export class MachineCopies implements Copying {
       for (const id of to) {
         signal.throwIfAborted();
         await copyDisk(volume, { ...spec, id }, diskIn(temp.path));
-        instant.left.add(id);
+        made.push(id);
       }
-      for (const id of to) this.#instants.set(id, { ...instant, saved: isSaved(temp.path) });
+      this.#instants.keep({ dir: temp.path, saved: isSaved(temp.path) }, temp, to);
       return { frozenMs };
     } catch (error) {
-      for (const id of instant.left) await volume.removeUpper(id);
+      for (const id of made) await volume.removeUpper(id);
       await temp[Symbol.asyncDispose]();
       throw roomError(error);
     }
@@ -76,9 +69,7 @@ export class MachineCopies implements Copying {
 
   /** What a copy begins with. Throws `SandboxLost` for what is no copy, or has begun already. */
   instantOf(id: SandboxId): Instant {
-    const instant = this.#instants.get(id);
-    if (instant === undefined) throw new SandboxError("SandboxLost", `what ${id} is a copy of is gone`);
-    return instant;
+    return this.#instants.of(id);
   }
 
   /** Puts what was saved for a copy beside its disk: it is a saved sandbox then. Throws as `instantOf` does, and where nothing was saved. */
@@ -95,12 +86,9 @@ export class MachineCopies implements Copying {
     await this.release(id);
   }
 
-  /** The copy needs its instant no more: it has begun, or never will. Safe twice, and for what is no copy. */
-  async release(id: SandboxId): Promise<void> {
-    const instant = this.#instants.get(id);
-    this.#instants.delete(id);
-    instant?.left.delete(id);
-    if (instant?.left.size === 0) await instant.temp[Symbol.asyncDispose]();
+  /** See `Instants`. */
+  release(id: SandboxId): Promise<void> {
+    return this.#instants.release(id);
   }
 
   async #save(spec: SandboxSpec, process: MachineProcess, dir: string, signal: AbortSignal): Promise<number> {

@@ -47,7 +47,12 @@ export async function copyDisk(volume: Volume, spec: SandboxSpec, from: string):
 
 /** The disk of a sandbox's machine. */
 export function diskPath(upper: Pick<Upper, "upperDir">): string {
-  return join(upper.upperDir, "disk");
+  return diskIn(upper.upperDir);
+}
+
+/** The disk of what was saved in a directory. */
+export function diskIn(dir: string): string {
+  return join(dir, "disk");
 }
 
 /** Makes an empty disk for a sandbox. What it throws for leaves nothing. `FailedPrecondition` without mke2fs, `StorageFull`. */

@@ -3,6 +3,7 @@ import { open } from "node:fs/promises";
 import { SandboxError } from "#core/errors.ts";
 import type { PackedDiff, Packing, PackOptions } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
+import type { InstantDirs } from "#host/vmm/instants.ts";
 import { copyFileSparse } from "#host/vmm/memory.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import { Ext4Disk } from "#images/ext4/disk.ts";
@@ -10,9 +11,8 @@ import { walkExt4 } from "#images/ext4/walk.ts";
 import { diffOf } from "#images/pack/diff.ts";
 import { checkPatterns, packUpper } from "#images/pack/pack.ts";
 import type { LayerStore } from "#images/store.ts";
-import { diskPath, roomError } from "./disk.ts";
+import { diskIn, diskPath, roomError } from "./disk.ts";
 import { whileHeld } from "./held.ts";
-import { diskIn, type InstantDirs } from "./instants.ts";
 import { ownIdentity } from "./own-identity.ts";
 import type { PauseParts } from "./pauses.ts";
 
@@ -43,7 +43,7 @@ export class MachinePacking implements Packing {
     const { volume } = await this.#parts.ground();
     const disk = diskPath(volume.openUpper(spec.id));
     if (!existsSync(disk)) throw new SandboxError("NotFound", `${spec.id} has no disk`);
-    await using instant = await instants.make(volume);
+    await using instant = instants.make(volume);
     const copy = diskIn(instant.path);
     const frozenMs = await this.#copy(spec, { from: disk, to: copy, consistent: options.consistent }, signal).catch(
       (error: unknown) => Promise.reject(roomError(error)),

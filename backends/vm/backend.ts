@@ -12,6 +12,7 @@ import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
 import { makeCgroups } from "#host/cgroup/make.ts";
 import { uidBaseOf } from "#host/id-ranges.ts";
 import type { Computer } from "#host/vmm/computer.ts";
+import { InstantDirs } from "#host/vmm/instants.ts";
 import { FOOTPRINT, takeInventory } from "#host/vmm/inventory.ts";
 import { openComputers } from "#host/vmm/qemu/computers.ts";
 import { isAlive, liveProcess, lostMachine } from "#host/vmm/qemu/process.ts";
@@ -24,7 +25,7 @@ import type { LayerStore } from "#images/store.ts";
 import type { LayerSupply } from "#images/supply.ts";
 import { checkSpec, monitorLimits, processorsOf } from "./check.ts";
 import type { VmConfig } from "./config.ts";
-import { ComputerCopies, sweepInstants } from "./copies.ts";
+import { ComputerCopies } from "./copies.ts";
 import { diskBytes, makeStorage, type Origin, roomError, type Storage, storageIn } from "./disk.ts";
 import { handleOf, processOf } from "./handle.ts";
 import { computersOver, heldMark, LiveComputer } from "./live.ts";
@@ -81,17 +82,17 @@ class VmBackend implements Backend {
 
   constructor(options: VmOptions) {
     this.#options = options;
-    this.#groundOnce = new Once(() => openGround(options));
+    const instants = new InstantDirs(computersDir(options));
+    this.#groundOnce = new Once(() => openGround(options, instants));
     this.computers = computersOver((id) => this.#find(id));
     const parts = {
       ground: () => this.#ground(),
       computer: (spec: SandboxSpec) => this.#planned(spec),
       reach: (id: SandboxId, process: MachineProcess) => this.#reach(id, process),
     };
-    const plainDir = computersDir(options);
-    this.copying = new ComputerCopies({ ...parts, plainDir });
+    this.copying = new ComputerCopies({ ...parts, instants });
     const diskBytesOf = async (spec: SandboxSpec) => diskBytes(spec, (await this.#origin(spec)).imageDir);
-    this.packing = new ComputerPacking({ ...parts, plainDir, store: options.store, diskBytes: diskBytesOf });
+    this.packing = new ComputerPacking({ ...parts, instants, store: options.store, diskBytes: diskBytesOf });
     this.pausing = new ComputerPauses({
       ...parts,
       place: (spec, place) => this.#place(spec, place),
@@ -304,18 +305,19 @@ class VmBackend implements Backend {
   }
 }
 
-async function openGround({ edge, dataDir, runDir, config, log }: VmOptions): Promise<Ground> {
+async function openGround(options: VmOptions, instants: InstantDirs): Promise<Ground> {
+  const { edge, runDir, config, log } = options;
   const runDirs = new RunDirs(runDir, "computers");
   await using opened = new AsyncDisposableStack();
-  const places = { dataDir: computersDir({ dataDir }), runDir: join(runDir, "computer-disks") };
+  const places = { dataDir: computersDir(options), runDir: join(runDir, "computer-disks") };
   const volume = opened.use(await openVolume({ ...places, sizeMiB: config.vmVolumeSize }));
   if (volume.reason !== undefined) log(`disks of full VMs lie in a plain directory: ${volume.reason}`);
-  await sweepInstants(volume, computersDir({ dataDir }));
+  await instants.sweep(volume);
   const cgroups = opened.use(await openCgroups(`${edge}-full`));
   const kept = opened.move();
   return { runDirs, cgroups, volume, [Symbol.asyncDispose]: () => kept.disposeAsync() };
 }
 
-function computersDir({ dataDir }: Pick<VmOptions, "dataDir">): string {
+function computersDir({ dataDir }: VmOptions): string {
   return join(dataDir, "computers");
 }

@@ -1,14 +1,13 @@
-import { existsSync, mkdirSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync, writeFileSync } from "node:fs";
 import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { Copied, Copies, Copying } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
-import { makeOwnedTemp, type OwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
+import type { OwnedTemp } from "#host/owned-temp.ts";
 import type { Computer } from "#host/vmm/computer.ts";
+import { type InstantDirs, Instants } from "#host/vmm/instants.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import type { MachinePlace, MachineProcess } from "#host/vmm/vmm.ts";
-import type { Volume } from "#host/volume/volume.ts";
 import { answeredMark } from "./agent.ts";
 import { copyWritten, roomError } from "./disk.ts";
 import type { PauseParts } from "./pauses.ts";
@@ -16,22 +15,17 @@ import { type PlannedComputer, saveComputer, startSaved } from "./saving.ts";
 
 /** What copies need of the backend. */
 export interface CopyParts extends Pick<PauseParts, "ground" | "computer" | "reach"> {
-  /** Where instants lie if the volume of disks has no place for what it shares. */
-  readonly plainDir: string;
+  readonly instants: InstantDirs;
 }
 
-/** What a computer was at one moment, until all copies have begun with it or are gone. */
+/** What a computer was at one moment. */
 interface Instant {
-  readonly temp: OwnedTemp;
-  readonly left: Set<SandboxId>;
+  readonly dir: string;
   /** False: its monitor did not run, and only its disk is there. */
   readonly isSaved: boolean;
   /** Its agent had answered: that of a copy is waited for. */
   readonly hasAgent: boolean;
 }
-
-/** Of the directories that hold what a computer was at one moment. */
-export const INSTANT_PREFIX = "instant-";
 
 //   hold still ─► copy of the disk ─► devices, memory, screen ─► let go ─► a disk for each copy ─► each starts a monitor from there
 //
@@ -43,7 +37,7 @@ export class ComputerCopies implements Copying {
   readonly processes = true;
   readonly packs = false;
   readonly #parts: CopyParts;
-  readonly #instants = new Map<SandboxId, Instant>();
+  readonly #instants = new Instants<Instant>();
 
   constructor(parts: CopyParts) {
     this.#parts = parts;
@@ -53,7 +47,7 @@ export class ComputerCopies implements Copying {
     const { volume } = await this.#parts.ground();
     if (!volume.list().has(spec.id)) throw new SandboxError("NotFound", `${spec.id} has no disk`);
     try {
-      const temp = makeOwnedTemp(instantsDir(volume, this.#parts.plainDir), INSTANT_PREFIX);
+      const temp = this.#parts.instants.make(volume);
       try {
         return await this.#copyTo(spec, to, temp, signal);
       } catch (error) {
@@ -89,8 +83,7 @@ export class ComputerCopies implements Copying {
       for (const id of begun) await volume.removeUpper(id);
       throw error;
     }
-    const instant = { temp, left: new Set(to), isSaved, hasAgent };
-    for (const id of to) this.#instants.set(id, instant);
+    this.#instants.keep({ dir: temp.path, isSaved, hasAgent }, temp, to);
     return { frozenMs };
   }
 
@@ -104,20 +97,16 @@ export class ComputerCopies implements Copying {
     place: MachinePlace,
     signal: AbortSignal,
   ): Promise<{ readonly computer: Computer; readonly isOff: boolean } | undefined> {
-    const instant = this.#instants.get(id);
-    if (instant === undefined) throw new SandboxError("SandboxLost", `what ${id} is a copy of is gone`);
-    if (!instant.isSaved) return undefined;
-    const started = await startSaved(id, planned, { dir: instant.temp.path, place, hostname }, signal);
-    if (instant.hasAgent) writeFileSync(answeredMark(place.dir), "");
+    const { dir, isSaved, hasAgent } = this.#instants.of(id);
+    if (!isSaved) return undefined;
+    const started = await startSaved(id, planned, { dir, place, hostname }, signal);
+    if (hasAgent) writeFileSync(answeredMark(place.dir), "");
     return started;
   }
 
-  /** The copy needs its instant no more: it has begun, or never will. Safe twice, and for what is no copy. */
-  async release(id: SandboxId): Promise<void> {
-    const instant = this.#instants.get(id);
-    this.#instants.delete(id);
-    instant?.left.delete(id);
-    if (instant?.left.size === 0) await instant.temp[Symbol.asyncDispose]();
+  /** See `Instants`. */
+  release(id: SandboxId): Promise<void> {
+    return this.#instants.release(id);
   }
 
   async #save(spec: SandboxSpec, process: MachineProcess, dir: string, signal: AbortSignal): Promise<number> {
@@ -137,16 +126,4 @@ export class ComputerCopies implements Copying {
     live.renew().catch(() => undefined);
     return frozenMs;
   }
-}
-
-/** Removes what a process left that died while it made copies. */
-export async function sweepInstants(volume: Volume, plainDir: string): Promise<void> {
-  await sweepOwnedTemps(instantsDir(volume, plainDir), INSTANT_PREFIX);
-}
-
-/** On the volume of disks, so that data can be shared. */
-export function instantsDir(volume: Volume, plainDir: string): string {
-  const dir = join(volume.sharedDir ?? plainDir, "instants");
-  mkdirSync(dir, { recursive: true, mode: 0o700 });
-  return dir;
 }

@@ -5,13 +5,12 @@ import { abortable } from "#core/concurrency/abort.ts";
 import { SandboxError } from "#core/errors.ts";
 import { type PackedDiff, type Packing, type PackOptions, SCRUB_RULES } from "#core/packing.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
-import { makeOwnedTemp } from "#host/owned-temp.ts";
 import { type ComputerSpec, FIRMWARE } from "#host/vmm/computer.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import { diskParts } from "#host/vmm/qemu/qcow2-bytes.ts";
 import type { LayerStore } from "#images/store.ts";
 import { type FileParts, storeFiles, VM_IMAGE_FILES } from "#images/vm-image/import.ts";
-import { type CopyParts, INSTANT_PREFIX, instantsDir } from "./copies.ts";
+import type { CopyParts } from "./copies.ts";
 import { copyWritten, roomError, WRITTEN_FILES } from "./disk.ts";
 import type { LiveComputer } from "./live.ts";
 
@@ -45,7 +44,7 @@ export class ComputerPacking implements Packing {
     if (sizeBytes === 0) throw new SandboxError("FailedPrecondition", `${spec.id} has a CD and no disk`);
     const { spec: planned } = await this.#parts.computer(spec);
     try {
-      await using temp = makeOwnedTemp(instantsDir(volume, this.#parts.plainDir), INSTANT_PREFIX);
+      await using temp = this.#parts.instants.make(volume);
       const frozenMs = await this.#copyDisk(spec, temp.path, signal);
       await using files = new AsyncDisposableStack();
       const opened = async (path: string) => files.use(await open(path, "r"));
