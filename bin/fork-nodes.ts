@@ -55,14 +55,18 @@ export function checkForkSettings(settings: ForkSettings): void {
 export async function takeForks(
   edge: Node,
   settings: ForkSettings,
-  log: Pick<Logger, "error" | "info">,
+  log: Pick<Logger, "error" | "warn" | "info">,
 ): Promise<AsyncDisposable> {
   const { forkListen } = settings;
   if (forkListen === undefined) return { [Symbol.asyncDispose]: async () => undefined };
   const fault: OnFault = (method, err) => log.error({ err, method }, "a call of the node API failed");
   const where = parseAddress(forkListen, "--fork-listen");
   const listener = await listenNode(edge, { ...where, token: readToken(settings), fault });
-  log.info({ url: listener.url }, "forks of other servers are taken");
+  const { url } = listener;
+  log.info({ url }, "forks of other servers are taken");
+  if (!isLoopback(where.host)) {
+    log.warn({ url }, "nothing between nodes is encrypted, the node token neither: let nobody else into this network");
+  }
   return listener;
 }
 
@@ -164,6 +168,10 @@ function pause(ms: number, signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", done);
     if (signal.aborted) done();
   });
+}
+
+function isLoopback(host: string): boolean {
+  return host === "localhost" || host === "::1" || /^127(?:\.\d+){3}$/.test(host);
 }
 
 /** What nodes show each other: whoever has it can do with a node whatever its own server can. */

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { connect } from "node:net";
 import { test } from "node:test";
 import WebSocket from "ws";
 import { RemoteNode } from "#core/node-remote.ts";
@@ -23,6 +24,24 @@ test("a wrong token, no token or another path is refused before anything is said
     const [error] = await once(socket, "error").catch((thrown: unknown) => [thrown]);
     assert.match(String(error), new RegExp(`${status}`));
   }
+});
+
+test("one that is cut while it is refused takes nothing else down", async () => {
+  await using rig = await Rig.open();
+  await using listener = await listenNode(rig.edge, LOOPBACK);
+  const request = "GET /node HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+  for (let n = 0; n < 100; n += 1) {
+    const socket = connect(Number(new URL(listener.url).port), "127.0.0.1");
+    await once(socket, "connect");
+    socket.write(request);
+    await new Promise((resolve) => setImmediate(resolve));
+    socket.resetAndDestroy();
+    await once(socket, "close");
+  }
+  const socket = new WebSocket(listener.url, { headers: { authorization: "Bearer secret" } });
+  await once(socket, "open");
+  using node = new RemoteNode(websocketTransport(socket));
+  assert.equal((await node.list({}, never)).length, 0);
 });
 
 test("a port in use is FailedPrecondition", async () => {

@@ -12,6 +12,8 @@ import { serveNode } from "#edge/server.ts";
 
 /** Connections at a time: a control plane needs a few a copy. */
 const CONNECTION_LIMIT = 256;
+/** Without a word for so long, a connection is asked whether it still leads somewhere. */
+const KEEP_ALIVE_MS = 30_000;
 
 /** Where a node answers. */
 export interface NodeListener extends AsyncDisposable {
@@ -35,7 +37,11 @@ export async function listenNode(
   });
   const peers = new Set<RpcPeer>();
   const peerOptions = options.fault === undefined ? {} : { fault: options.fault };
+  // A machine that lost its power says no goodbye, and its place is somebody else's some day.
+  http.on("connection", (socket) => socket.setKeepAlive(true, KEEP_ALIVE_MS));
   http.on("upgrade", (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+    // Whoever asked may cut it at any moment; without a listener that would end this process.
+    socket.on("error", () => socket.destroy());
     const refusal = refuse(request, options.token, peers.size);
     if (refusal !== undefined) {
       socket.end(`HTTP/1.1 ${refusal}\r\nConnection: close\r\n\r\n`);
