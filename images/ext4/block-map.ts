@@ -35,7 +35,7 @@ async function* readLevel(
   { block, level, first, end }: Branch,
 ): AsyncGenerator<BlockRun, void, undefined> {
   if (block === 0) return;
-  const names = await disk.block(block);
+  const names = await disk.ownBlock(block);
   const below = (names.length / POINTER_BYTES) ** (level - 1);
   for (let at = 0; at * POINTER_BYTES < names.length; at += 1) {
     const begin = first + at * below;

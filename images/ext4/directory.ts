@@ -16,7 +16,7 @@ export async function* readNames(disk: Ext4Disk, inode: Inode): AsyncGenerator<N
   const { blockBytes } = disk.superblock;
   const blocks = Math.ceil(inode.size / blockBytes);
   for await (const { first, count, start } of readExtents(disk, inode)) {
-    for (let n = 0; n < Math.min(count, blocks - first); n += 1) yield* namesIn(await disk.block(start + n), inode);
+    for (let n = 0; n < Math.min(count, blocks - first); n += 1) yield* namesIn(await disk.ownBlock(start + n), inode);
   }
 }
 

@@ -18,6 +18,7 @@ export class Ext4Disk {
   readonly #turns: Turns;
   readonly #pieces = new Map<number, Promise<Buffer>>();
   #journal: ReadonlyMap<number, JournalBlock> = new Map();
+  #counted = 0;
 
   private constructor(file: FileHandle, superblock: Superblock, signal: AbortSignal) {
     this.#file = file;
@@ -64,6 +65,21 @@ export class Ext4Disk {
     return this.bytes(this.superblock.blockBytes, number * this.superblock.blockBytes);
   }
 
+  /**
+   * Counts blocks that are one file's alone, before they are read. Throws where they are more than a disk has, with as many again for what is read twice: then some are in
+   * several files, and a small disk could keep its reader busy for ever.
+   */
+  count(blocks: number): void {
+    this.#counted += blocks;
+    if (this.#counted > 2 * this.superblock.blocks) throw damaged("blocks of it are in several places");
+  }
+
+  /** A block that is one file's alone. */
+  ownBlock(number: number): Promise<Buffer> {
+    this.count(1);
+    return this.block(number);
+  }
+
   /** Throws for a number that no inode has. */
   async inode(number: number): Promise<Inode> {
     const { blockBytes, firstBlock, inodesPerGroup, inodes, inodeBytes, descriptorBytes } = this.superblock;
@@ -82,6 +98,7 @@ export class Ext4Disk {
     const places: number[] = [];
     for await (const { first, count, start } of readExtents(this, inode)) {
       if (first !== places.length || first + count > MOST_JOURNAL_BLOCKS) throw damaged("its journal has holes");
+      if (start + count > this.superblock.blocks) throw damaged("its journal reaches behind its end");
       for (let n = 0; n < count; n += 1) places.push(start + n);
     }
     const journal = await readJournal({ blockBytes, places, block: (place) => this.block(place) });
@@ -111,11 +128,7 @@ export class Ext4Disk {
   async #readNow(into: Uint8Array, offset: number): Promise<void> {
     const { blockBytes, blocks } = this.superblock;
     if (offset + into.length > blocks * blockBytes) throw damaged("it points behind its end");
-    for (let done = 0; done < into.length; ) {
-      const { bytesRead } = await this.#file.read(into, done, into.length - done, offset + done);
-      if (bytesRead === 0) throw damaged("it ends too early");
-      done += bytesRead;
-    }
+    await this.#fill(into, offset);
     if (this.#journal.size === 0) return;
     for (let at = Math.floor(offset / blockBytes) * blockBytes; at < offset + into.length; at += blockBytes) {
       const newer = this.#journal.get(at / blockBytes);
@@ -123,10 +136,19 @@ export class Ext4Disk {
     }
   }
 
+  /** All of it: what is not read is not the disk's, but whatever this process had there. */
+  async #fill(into: Uint8Array, offset: number): Promise<void> {
+    for (let done = 0; done < into.length; ) {
+      const { bytesRead } = await this.#file.read(into, done, into.length - done, offset + done);
+      if (bytesRead === 0) throw damaged("it ends too early");
+      done += bytesRead;
+    }
+  }
+
   async #overwrite(into: Uint8Array, at: number, { place, escaped }: JournalBlock): Promise<void> {
     const { blockBytes } = this.superblock;
     const block = Buffer.allocUnsafe(blockBytes);
-    await this.#file.read(block, 0, blockBytes, place * blockBytes);
+    await this.#fill(block, place * blockBytes);
     if (escaped) block.set(MAGIC_BYTES);
     const from = Math.max(0, -at);
     into.set(block.subarray(from, Math.min(blockBytes, into.length - at)), at + from);

@@ -69,8 +69,8 @@ export function parseInode(number: number, bytes: Buffer): Inode {
   const body = bytes.subarray(BODY_AT, BODY_AT + BODY_BYTES);
   return {
     ...{ number, type, size, body, mode: mode & 0o7777, links: bytes.readUInt16LE(0x1a) },
-    uid: bytes.readUInt16LE(0x2) + (bytes.readUInt16LE(0x78) << 16),
-    gid: bytes.readUInt16LE(0x18) + (bytes.readUInt16LE(0x7a) << 16),
+    uid: bytes.readUInt16LE(0x2) + bytes.readUInt16LE(0x78) * 2 ** 16,
+    gid: bytes.readUInt16LE(0x18) + bytes.readUInt16LE(0x7a) * 2 ** 16,
     mtimeS: bytes.readInt32LE(0x10) + (fine & 3) * 2 ** 32,
     mtimeNs: Math.min(fine >>> 2, 999_999_999),
     ...deviceOf(type, body),
@@ -128,7 +128,7 @@ export async function* readExtents(disk: Ext4Disk, inode: Inode): AsyncGenerator
       if (first < next || first <= (branches[node.depth] ?? -1)) throw bad();
       branches[node.depth] = first;
       const child = node.block.readUInt32LE(at + 4) + node.block.readUInt16LE(at + 8) * 2 ** 32;
-      way.push(nodeOf(await disk.block(child), node.depth - 1, bad));
+      way.push(nodeOf(await disk.ownBlock(child), node.depth - 1, bad));
       continue;
     }
     const length = node.block.readUInt16LE(at + 4);

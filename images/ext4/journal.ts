@@ -2,6 +2,8 @@ import { damaged } from "./format.ts";
 
 /** Of ours it has 1,024. */
 export const MOST_JOURNAL_BLOCKS = 65_536;
+/** Blocks that may be revoked in all: as many as ours has room for. */
+const MOST_REVOKED = 2 ** 20;
 /** Begins every block of the journal that is none of the file system. */
 export const MAGIC_BYTES: Uint8Array = Buffer.from("c03b3998", "hex");
 
@@ -73,6 +75,7 @@ async function transactions(source: JournalSource, shape: Shape): Promise<readon
   if (shape.start === undefined) return committed;
   let at = shape.start;
   let current = empty(shape.sequence);
+  let revoked = 0;
   // More blocks than there are would be some for the second time.
   for (let seen = 0; seen < shape.end; seen += 1) {
     const block = await blockAt(source, at);
@@ -88,7 +91,10 @@ async function transactions(source: JournalSource, shape: Shape): Promise<readon
         at = after(at, shape);
       }
     } else if (type === REVOKE) {
-      for (const number of readRevoked(block, shape.features)) current.revoked.add(number);
+      for (const number of readRevoked(block, shape.features)) {
+        if (++revoked > MOST_REVOKED) throw damaged("its journal revokes more than it has room for");
+        current.revoked.add(number);
+      }
     } else if (type === COMMIT) {
       committed.push(current);
       current = empty((current.sequence + 1) >>> 0);

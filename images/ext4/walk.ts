@@ -145,6 +145,7 @@ class InodeBytes implements FileBytes {
       const offset = first * blockBytes;
       const size = Math.min(count * blockBytes, this.#inode.size - offset);
       if (size <= 0) return;
+      this.#disk.count(Math.ceil(size / blockBytes));
       this.#at = { offset, place: start * blockBytes };
       yield { offset, size };
     }
