@@ -3,6 +3,7 @@ import { once } from "node:events";
 import * as http from "node:http";
 import { test } from "node:test";
 import { memberOf, type Rig, rig } from "../test-support/rig.ts";
+import { Bodies } from "./bodies.ts";
 
 const KIB = 1024;
 /** A project may hold 100 KiB. */
@@ -92,4 +93,47 @@ test("a call that waits too long for room ends at its own time limit", async () 
   assert.deepEqual([late.status, late.json.error.kind], [504, "DeadlineExceeded"]);
   open();
   assert.deepEqual([(await first).status, packs(api)], [201, 1]);
+});
+
+test("a body that has not come when its call ends is not collected any further", async () => {
+  const { api, id } = await held();
+  await using _ = api;
+  const url = new URL(`/v1/sandboxes/${id}/pack`, api.url);
+  const headers = { authorization: `Bearer ${api.token}`, "content-type": "application/json", "dsec-timeout-ms": "50" };
+  const request = http.request(url, { method: "POST", headers: { ...headers, "content-length": 100 * KIB } });
+  request.on("error", () => undefined);
+  request.write(JSON.stringify(json).slice(0, 1000));
+  const [response] = (await once(request, "response")) as [http.IncomingMessage];
+  const body = JSON.parse((await response.toArray()).join(""));
+  assert.deepEqual([response.statusCode, body.error.kind], [504, "DeadlineExceeded"]);
+  // Whoever goes on sending is read from for a while, by nobody who keeps it.
+  request.end(JSON.stringify(json).slice(1000));
+  const other = await api.call("POST", `/v1/sandboxes/${id}/fork`, { json: { count: 1 } });
+  assert.deepEqual([other.status, packs(api)], [201, 0]);
+});
+
+test("a body that comes too slowly is refused, though its call has no time limit", async () => {
+  const bodies = new Bodies(400 * KIB, { graceMs: 20 });
+  const refused = Promise.withResolvers<unknown>();
+  const signal = new AbortController().signal;
+  await using server = http.createServer(async (request, response) => {
+    const refuse = (reason: unknown) => {
+      refused.resolve(reason);
+      response.writeHead(504, { connection: "close" }).end();
+    };
+    await bodies.room(request, response, { project: "own", mostBytes: 100 * KIB, signal, refuse });
+    request.resume();
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as { readonly port: number };
+  const request = http.request({ port, method: "POST", headers: { "content-length": 100 * KIB } });
+  request.on("error", () => undefined);
+  request.write("slow");
+  assert.match(String(await refused.promise), /did not come/);
+  const [response] = (await once(request, "response")) as [http.IncomingMessage];
+  response.resume();
+  await once(response, "close");
+  request.destroy();
+  while (bodies.heldBytes > 0) await turn();
 });

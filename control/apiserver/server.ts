@@ -168,7 +168,8 @@ function handlersOf(services: Services): Handlers {
   };
 }
 
-function addRoute(app: FastifyInstance, { bodies, iam }: Services, name: OperationName, handlers: Handlers): void {
+function addRoute(app: FastifyInstance, services: Services, name: OperationName, handlers: Handlers): void {
+  const { bodies, iam } = services;
   const operation: Operation = OPERATIONS[name];
   const read = reader(operation);
   // The table gives a call's types by its name; here, where all names pass, only the table knows that they fit.
@@ -186,7 +187,9 @@ function addRoute(app: FastifyInstance, { bodies, iam }: Services, name: Operati
       request.principal = principal;
       if (operation.body === "bytes") return;
       const { signal } = request.scope;
-      request.hold = await bodies.room(request.raw, reply.raw, { project: principal.project, mostBytes, signal });
+      const refuse = (reason: unknown) => fail(services, reason, request, reply);
+      const owner = { project: principal.project, mostBytes, signal, refuse };
+      request.hold = await bodies.room(request.raw, reply.raw, owner);
     },
     async handler(request, reply) {
       const call = read(request, reply);
