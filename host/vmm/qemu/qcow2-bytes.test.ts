@@ -86,6 +86,7 @@ describe("the bytes of a disk that a computer wrote to", () => {
     ["is encrypted", 32, 1n << 32n],
     ["has another first table", 40, 65536n],
     ["leads behind its end", QCOW2.tableAt, (1n << 40n) | (1n << 63n)],
+    ["leads where no file can reach", QCOW2.tableAt, (1n << 55n) | (1n << 63n)],
     ["leads between two clusters", QCOW2.tableAt, 0x50200n],
   ] as const) {
     test(`one that ${what} is refused, and nothing else is read`, async () => {

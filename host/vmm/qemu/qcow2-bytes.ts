@@ -40,8 +40,8 @@ export async function* diskParts(
   const bytes = Buffer.alloc(CLUSTER_BYTES);
   for await (const { offset, place } of clusters(file, sizeBytes)) {
     const part = bytes.subarray(0, Math.min(CLUSTER_BYTES, sizeBytes - offset));
+    if (place === "zeros" || (place === undefined && !below.hasData(offset, part.length))) continue;
     if (place === undefined) await below.read(part, offset);
-    else if (place === "zeros") continue;
     else await readWhole(file, part, place);
     if (!part.equals(ZEROS.subarray(0, part.length))) yield { offset, bytes: part };
   }
@@ -84,6 +84,7 @@ function placeOf(entry: bigint): number | undefined {
   const place = Number(entry & PLACE);
   if (place === 0) return undefined;
   if (place % CLUSTER_BYTES !== 0) throw damaged("a cluster of it begins between two");
+  if (!Number.isSafeInteger(place)) throw damaged("a cluster of it is behind its end");
   return place;
 }
 
@@ -114,11 +115,15 @@ class Below {
     this.#next();
   }
 
+  /** False: from there on there are so many zeros, and nobody has to look at them. */
+  hasData(offset: number, length: number): boolean {
+    while (this.#extent !== undefined && this.#extent.offset + this.#extent.size <= offset) this.#next();
+    return this.#extent !== undefined && this.#extent.offset < offset + length;
+  }
+
   /** Fills it with the bytes from there on, with zeros where there are none. */
   async read(bytes: Buffer, offset: number): Promise<void> {
-    while (this.#extent !== undefined && this.#extent.offset + this.#extent.size <= offset) this.#next();
-    const isData = this.#extent !== undefined && this.#extent.offset < offset + bytes.length;
-    const got = isData ? await this.#file?.read(bytes, 0, bytes.length, offset) : undefined;
+    const got = await this.#file?.read(bytes, 0, bytes.length, offset);
     bytes.fill(0, got?.bytesRead ?? 0);
   }
 
