@@ -1,12 +1,13 @@
 import { spawn } from "node:child_process";
-import { chownSync, closeSync, existsSync, mkdirSync, openSync, readSync, realpathSync } from "node:fs";
-import { basename, dirname, join } from "node:path";
-import { hasCode, SandboxError } from "#core/errors.ts";
+import { chownSync, closeSync, mkdirSync, openSync, readSync } from "node:fs";
+import { join } from "node:path";
+import { SandboxError } from "#core/errors.ts";
 import { openBoundedMemory } from "#host/sys/bounded-memory.ts";
 import { readMounts } from "#host/sys/mountinfo.ts";
 import { processStartTicks } from "#host/sys/process.ts";
 import { COMPUTER_SOCKETS, type ComputerSpec } from "../computer.ts";
 import { MACHINE_PORTS, type MachinePlace, type MachineProcess, type MachineSpec, ROOT_DIR } from "../vmm.ts";
+import { APART, leaving, needlessMounts } from "./apart.ts";
 import { computerWords } from "./computer-words.ts";
 import { qemuWords } from "./words.ts";
 
@@ -19,20 +20,11 @@ export const SCREEN_FILE = `${ROOT_DIR}/screen`;
 
 /** Joins the cgroups whose files it is given, up to `--`, then becomes the program behind. */
 const JOIN = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 71; shift; done; shift; exec "$@"';
-/**
- * Everything that it could reach by name stays outside. Its user is taken on by QEMU itself, when it has opened what it needs. What is unmounted on the host later goes
- * here, too, where hosts let that through.
- */
-const APART = ["unshare", "--mount", "--propagation", "slave", "--net", "--ipc", "--uts", "--"];
-/** Detaches the mounts that its first word quotes, then becomes the program behind. */
-const LEAVE = 'eval "umount --lazy --no-mtab --no-canonicalize $1" 2>/dev/null; shift; exec "$@"';
 const WITHOUT_RIGHTS = [
   ...["setpriv", "--no-new-privs", "--inh-caps=-all"],
   ...["--bounding-set=-all,+setuid,+setgid,+sys_chroot", "--"],
 ];
-/** Where a system has what programs need. */
-const SYSTEM = ["/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/etc/", "/dev/", "/proc/", "/sys/"];
-/** Of those that the process is given. */
+/** Of the descriptors that the process is given. */
 const FIRST_FD = 3;
 /** What QEMU itself may say in its life; a guest can make it say things for ever. */
 const SAID_BYTES = 64 * 1024;
@@ -100,8 +92,8 @@ function spawnConfined(words: readonly string[], place: MachinePlace, fds: reado
   using files = new DisposableStack();
   const log = openBoundedMemory("dsec-qemu-log", SAID_BYTES);
   files.defer(() => closeSync(log));
-  const leave = ["sh", "-c", LEAVE, "sh", needlessMounts(words).map(quoted).join(" ")];
-  const line = ["-c", JOIN, "sh", ...place.cgroups, "--", ...APART, ...leave, ...WITHOUT_RIGHTS, ...words];
+  const apart = [...APART, ...leaving(needlessMounts(words, readMounts()))];
+  const line = ["-c", JOIN, "sh", ...place.cgroups, "--", ...apart, ...WITHOUT_RIGHTS, ...words];
   const child = spawn("/bin/sh", line, {
     stdio: ["ignore", log, log, ...fds],
     env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },
@@ -120,39 +112,6 @@ function spawnConfined(words: readonly string[], place: MachinePlace, fds: reado
     said: () => readSaid(log),
     [Symbol.dispose]: () => kept.dispose(),
   };
-}
-
-/**
- * What of a disk or a file is mounted on the host, and holds nothing that these words name, nor a system's programs: a copy of it would keep that disk busy for as long
- * as the machine lives. None where a word leads nobody knows where.
- */
-function needlessMounts(words: readonly string[]): readonly string[] {
-  const paths = words.flatMap(pathsIn).map(realPath);
-  if (paths.includes(undefined)) return [];
-  const needed = [...paths, ...SYSTEM].join("\n");
-  return readMounts()
-    .filter(({ source, target }) => source.startsWith("/") && target !== "/" && !needed.includes(`${target}/`))
-    .map(({ target }) => target);
-}
-
-/** A comma in a path is doubled. */
-function pathsIn(word: string): readonly string[] {
-  const parts = word.replaceAll(",,", "\0").split(/[=,:]/);
-  return parts.filter((part) => part.startsWith("/")).map((part) => part.replaceAll("\0", ","));
-}
-
-/** Sockets are not there yet. */
-function realPath(path: string): string | undefined {
-  try {
-    return existsSync(path) ? realpathSync(path) : join(realpathSync(dirname(path)), basename(path));
-  } catch (error) {
-    if (hasCode(error, "ENOENT", "ENOTDIR")) return undefined;
-    throw error;
-  }
-}
-
-function quoted(word: string): string {
-  return `'${word.replaceAll("'", "'\\''")}'`;
 }
 
 /** Up to where nothing was written yet. */
