@@ -1,4 +1,6 @@
-import { statfs } from "node:fs/promises";
+import { open, statfs } from "node:fs/promises";
+import { dirname } from "node:path";
+import { sha256 } from "./digest.ts";
 import { storeFull } from "./store-full.ts";
 
 /** The node's journal and its sandboxes' files often lie on the same disk: an import must never take the last of it. */
@@ -27,4 +29,22 @@ export class DiskRoom {
     }
     this.#allowedBytes -= bytes;
   }
+}
+
+/** Writes a new file within the room of its disk; resolves with what is in it then. Rejects with `StorageFull`, and as the source does: it is not whole then. */
+export async function writeWithinRoom(
+  path: string,
+  source: AsyncIterable<Uint8Array>,
+): Promise<{ readonly sizeBytes: number; readonly sha256: string }> {
+  const room = new DiskRoom(dirname(path));
+  const whole = sha256();
+  let sizeBytes = 0;
+  await using file = await open(path, "wx", 0o600);
+  for await (const part of source) {
+    await room.take(part.length);
+    await file.writeFile(part);
+    whole.update(part);
+    sizeBytes += part.length;
+  }
+  return { sizeBytes, sha256: whole.hex() };
 }

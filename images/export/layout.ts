@@ -1,15 +1,15 @@
 import { createReadStream } from "node:fs";
 import { mkdir, open, readdir, rename, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { Readable } from "node:stream";
 import { createGzip, createZstdCompress } from "node:zlib";
 import type { ImageConfig, LayerDigest } from "#core/sandbox.ts";
 import { Batch } from "#core/tar/batch.ts";
 import { endOfArchive, type TarEntry, tarHeader, tarPadding } from "#core/tar/writer.ts";
 import { interruptible } from "../archive/source.ts";
+import { through } from "../archive/through.ts";
 import { canonicalJson, sha256, sha256Hex } from "../digest.ts";
 import { hostArchitecture } from "../oci/select.ts";
-import { DiskRoom } from "../room.ts";
+import { writeWithinRoom } from "../room.ts";
 import { type LayerPlaces, openLayer } from "./content.ts";
 import { layerTar } from "./layer-tar.ts";
 
@@ -49,12 +49,11 @@ interface Blob {
  */
 export async function writeLayout(dir: string, options: LayoutOptions): Promise<void> {
   await mkdir(join(dir, BLOBS), { recursive: true });
-  const room = new DiskRoom(dir);
   const layers: Blob[] = [];
   const diffIds: string[] = [];
   for (const [index, digest] of options.layers.entries()) {
     options.progress(`layer ${index + 1} of ${options.layers.length}`);
-    const { blob, diffId } = await writeLayer(dir, room, digest, options);
+    const { blob, diffId } = await writeLayer(dir, digest, options);
     layers.push(blob);
     diffIds.push(diffId);
   }
@@ -91,22 +90,16 @@ export async function* layoutArchive(dir: string, signal: AbortSignal): AsyncGen
   yield batch.take();
 }
 
-async function writeLayer(dir: string, room: DiskRoom, digest: LayerDigest, options: LayoutOptions) {
+async function writeLayer(dir: string, digest: LayerDigest, options: LayoutOptions) {
   const { compression, signal } = options;
   await using layer = await openLayer(options, digest, signal);
   const plain = sha256();
-  const packed = sha256();
-  let size = 0;
   const unfinished = join(dir, "layer");
-  await using file = await open(unfinished, "w", 0o600);
   const tar = interruptible(layerTar(layer), signal);
-  for await (const piece of compressed(hashed(tar, plain), compression)) {
-    packed.update(piece);
-    size += piece.length;
-    await room.take(piece.length);
-    await file.writeFile(piece);
-  }
-  const hex = packed.hex();
+  const { sizeBytes: size, sha256: hex } = await writeWithinRoom(
+    unfinished,
+    compressed(hashed(tar, plain), compression),
+  );
   await rename(unfinished, join(dir, BLOBS, hex));
   return { blob: { digest: `sha256:${hex}`, size }, diffId: `sha256:${plain.hex()}` };
 }
@@ -119,21 +112,10 @@ async function* hashed(source: AsyncIterable<Uint8Array>, running: ReturnType<ty
 }
 
 /** gzip of Node's zlib names neither a time nor a file. */
-async function* compressed(source: AsyncIterable<Uint8Array>, compression: Compression): AsyncGenerator<Uint8Array> {
-  if (compression === "none") {
-    yield* source;
-    return;
-  }
+function compressed(source: AsyncIterable<Uint8Array>, compression: Compression): AsyncIterable<Uint8Array> {
+  if (compression === "none") return source;
   const options = { chunkSize: PIECE_BYTES };
-  const input = Readable.from(source, { objectMode: true });
-  const packer = compression === "gzip" ? createGzip(options) : createZstdCompress(options);
-  input.on("error", (error) => packer.destroy(error));
-  try {
-    yield* input.pipe(packer);
-  } finally {
-    input.destroy();
-    packer.destroy();
-  }
+  return through(source, compression === "gzip" ? createGzip(options) : createZstdCompress(options));
 }
 
 function configOf({ env, user, workdir, image = {} }: ImageConfig, diffIds: readonly string[]) {

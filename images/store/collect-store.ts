@@ -60,23 +60,23 @@ export async function collectStore(options: CollectStoreOptions): Promise<StoreC
   const chosen = [...there]
     .filter(([thing, { newestMs }]) => !needed.has(thing) && newestMs < nowMs - graceMs)
     .slice(0, MOST_CHOSEN);
+  if (options.dryRun) return sumOf(chosen);
   const settlingMs = await objects.settlingMs(signal);
   const endMs = clock.now() + settlingMs + REMOVING_MS;
-  if (options.dryRun) return sumOf(chosen);
   try {
     for (const [thing] of chosen) await objects.put(chosenKey(thing, collection), textContent("{}"), signal);
     if (chosen.length > 0 && settlingMs > 0) await pause(settlingMs, signal);
     // Only now: who pins later sees what is chosen, and waits.
     const stillNeeded = chosen.length === 0 ? needed : await neededThings(needs);
-    const removed = { artifacts: 0, layers: 0, blobs: 0, bytes: 0 };
-    for (const [thing, { keys, bytes }] of chosen) {
+    const removed: (typeof chosen)[number][] = [];
+    for (const one of chosen) {
+      const [thing, { keys }] = one;
       if (stillNeeded.has(thing)) continue;
       if (clock.now() > endMs) break;
       for (const key of keys.sort(goesFirst)) await objects.remove(key, signal);
-      removed[kindOf(thing)] += 1;
-      removed.bytes += bytes;
+      removed.push(one);
     }
-    return removed;
+    return sumOf(removed);
   } finally {
     // Whoever waits for these goes on sooner, also when this was given up; else they are forgotten after a while.
     const last = AbortSignal.timeout(LAST_MS);
@@ -84,10 +84,9 @@ export async function collectStore(options: CollectStoreOptions): Promise<StoreC
   }
 }
 
-/** What would be removed if nobody needed any of it meanwhile. */
-function sumOf(chosen: readonly (readonly [Thing, Found])[]): StoreCollection {
+function sumOf(things: readonly (readonly [Thing, Found])[]): StoreCollection {
   const sum = { artifacts: 0, layers: 0, blobs: 0, bytes: 0 };
-  for (const [thing, { bytes }] of chosen) {
+  for (const [thing, { bytes }] of things) {
     sum[kindOf(thing)] += 1;
     sum.bytes += bytes;
   }

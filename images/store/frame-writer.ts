@@ -1,5 +1,5 @@
 import { open } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname } from "node:path";
 import { type BlobDescriptor, damagedBlob } from "../blobs/descriptor.ts";
 import { type BlobDigest, sha256, sha256Hex } from "../digest.ts";
 import { DiskRoom } from "../room.ts";
@@ -23,7 +23,7 @@ const UNDER_WAY = 2;
 export async function writeFrames({ digest, descriptor, from, to, signal }: FramesOptions): Promise<FrameTable> {
   await using source = await open(from, "r");
   await using target = await open(to, "wx", 0o600);
-  const room = new DiskRoom(join(to, ".."));
+  const room = new DiskRoom(dirname(to));
   const whole = sha256();
   const frames: number[] = [];
   const underWay: Promise<Uint8Array>[] = [];

@@ -1,13 +1,11 @@
 import { createReadStream } from "node:fs";
-import { open } from "node:fs/promises";
-import { join } from "node:path";
-import { Readable } from "node:stream";
 import { constants, createZstdCompress, createZstdDecompress } from "node:zlib";
 import { SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
+import { through } from "../archive/through.ts";
 import { hexOf, sha256 } from "../digest.ts";
 import { damagedLayer, type LayerManifest } from "../manifest.ts";
-import { DiskRoom } from "../room.ts";
+import { writeWithinRoom } from "../room.ts";
 import { layerKey } from "./layout.ts";
 import type { ObjectStore } from "./object-store.ts";
 
@@ -48,17 +46,7 @@ export async function packMetadata(
     }
     if (whole.hex() !== metadata.sha256) throw damagedLayer(digest, "metadata");
   };
-  const room = new DiskRoom(join(to, ".."));
-  await using target = await open(to, "wx", 0o600);
-  const packed = sha256();
-  let sizeBytes = 0;
-  for await (const part of through(checked(), createZstdCompress({ params, chunkSize: READ_BYTES }))) {
-    await room.take(part.length);
-    await target.writeFile(part);
-    packed.update(part);
-    sizeBytes += part.length;
-  }
-  return { sizeBytes, sha256: packed.hex() };
+  return await writeWithinRoom(to, through(checked(), createZstdCompress({ params, chunkSize: READ_BYTES })));
 }
 
 /**
@@ -96,19 +84,6 @@ async function* unpacked({ digest, metadata }: LayerMetadata, source: Bytes): By
     }
   } catch (error) {
     throw isOfZlib(error) ? damagedLayer(digest, "metadata", error) : error;
-  }
-}
-
-/** What comes out of a transform; what is wrong with the source comes out as it is, and leaving ends both. */
-async function* through(source: Bytes, transform: ReturnType<typeof createZstdCompress>): Bytes {
-  const input = Readable.from(source, { objectMode: true });
-  input.on("error", (error) => transform.destroy(error));
-  input.pipe(transform);
-  try {
-    yield* transform;
-  } finally {
-    input.destroy();
-    transform.destroy();
   }
 }
 

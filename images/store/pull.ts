@@ -1,12 +1,12 @@
-import { mkdir, open } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { SandboxError } from "#core/errors.ts";
 import type { LayerDigest } from "#core/sandbox.ts";
 import { BLOB_FILES, type BlobDescriptor, MAX_DESCRIPTOR_BYTES, parseDescriptor } from "../blobs/descriptor.ts";
-import { type BlobDigest, sha256, sha256Hex } from "../digest.ts";
+import { type BlobDigest, sha256Hex } from "../digest.ts";
 import { typedStorageErrors } from "../durable.ts";
 import { damagedLayer, LAYER_FILES, type LayerManifest, MAX_MANIFEST_BYTES, parseManifest } from "../manifest.ts";
-import { DiskRoom } from "../room.ts";
+import { writeWithinRoom } from "../room.ts";
 import type { LayerStore } from "../store.ts";
 import { type BlobData, openBlobData } from "./blob-data.ts";
 import { blobKey, layerKey } from "./layout.ts";
@@ -55,8 +55,8 @@ export async function pullMetadata(digest: LayerDigest, { layers, objects, signa
     await mkdir(dir, { mode: 0o700 });
     const { metadata } = manifest;
     const source = fetchMetadata({ digest, metadata }, objects, signal);
-    const found = await writeFetched(join(dir, LAYER_FILES.metadata), source);
-    if (found !== metadata.sha256) throw damagedLayer(digest, "metadata");
+    const found = await writeWithinRoom(join(dir, LAYER_FILES.metadata), source);
+    if (found.sha256 !== metadata.sha256) throw damagedLayer(digest, "metadata");
     await layers.add({ dir, manifest });
   });
 }
@@ -77,7 +77,7 @@ export async function pullBlob(digest: BlobDigest, { layers, objects, signal }: 
     using local = new LocalPieces(layers, descriptor, list ?? []);
     const check = new ListCheck(list ?? []);
     const source = piecesOf({ digest, descriptor, local }, objects, signal);
-    await writeFetched(join(dir, BLOB_FILES.data), watched(source, check));
+    await writeWithinRoom(join(dir, BLOB_FILES.data), watched(source, check));
     const isKept = text !== undefined && list !== undefined && check.isTrue;
     await layers.addBlob({ dir, descriptor, ...(isKept ? { chunks: text } : {}) });
   });
@@ -135,17 +135,4 @@ async function* watched(source: AsyncIterable<Uint8Array>, check: ListCheck): As
     check.push(piece);
     yield piece;
   }
-}
-
-/** Writes a new file within the node's room; resolves to its SHA-256. */
-async function writeFetched(path: string, source: AsyncIterable<Uint8Array>): Promise<string> {
-  const room = new DiskRoom(join(path, ".."));
-  const running = sha256();
-  await using file = await open(path, "wx", 0o600);
-  for await (const part of source) {
-    await room.take(part.length);
-    running.update(part);
-    await file.writeFile(part);
-  }
-  return running.hex();
 }
