@@ -64,7 +64,7 @@ export async function saveRange(
   for (let at = 0; at < sizeBytes; at += PIECE_BYTES) {
     const { bytesRead } = await from.read(piece, 0, Math.min(PIECE_BYTES, sizeBytes - at), address + at);
     const bytes = piece.subarray(0, bytesRead);
-    if (!bytes.equals(NOTHING.subarray(0, bytesRead))) await file.write(bytes, 0, bytesRead, at);
+    if (!bytes.equals(NOTHING.subarray(0, bytesRead))) await writeAll(file, bytes, at);
   }
   await file.truncate(sizeBytes);
   await file.datasync();
@@ -78,7 +78,7 @@ export async function restoreRange({ pid }: MachineProcess, range: ProcessMemory
   const piece = Buffer.allocUnsafe(PIECE_BYTES);
   for (let at = 0; at < range.sizeBytes; at += PIECE_BYTES) {
     const { bytesRead } = await file.read(piece, 0, Math.min(PIECE_BYTES, range.sizeBytes - at), at);
-    await to.write(piece, 0, bytesRead, range.address + at);
+    await writeAll(to, piece.subarray(0, bytesRead), range.address + at);
   }
 }
 
@@ -130,7 +130,7 @@ async function copySparse(from: number, to: FileHandle, sizeBytes: number): Prom
     for (let at = offset; at < offset + size; at += PIECE_BYTES) {
       const length = Math.min(PIECE_BYTES, offset + size - at);
       readSync(from, piece, 0, length, at);
-      await to.write(piece, 0, length, at);
+      await writeAll(to, piece.subarray(0, length), at);
     }
   }
 }
@@ -144,8 +144,15 @@ async function copyWritten(
   for (const run of writtenRuns(pid, mapping)) {
     for (let at = run.from; at < run.to; at += PIECE_BYTES) {
       const { bytesRead } = await memory.read(piece, 0, Math.min(PIECE_BYTES, run.to - at), mapping.start + at);
-      await file.write(piece, 0, bytesRead, at);
+      await writeAll(file, piece.subarray(0, bytesRead), at);
     }
+  }
+}
+
+/** A disk takes as much of a write as it has room for, and says that it is full when it is given the rest. */
+async function writeAll(file: FileHandle, bytes: Uint8Array, at: number): Promise<void> {
+  for (let done = 0; done < bytes.length; ) {
+    done += (await file.write(bytes, done, bytes.length - done, at + done)).bytesWritten;
   }
 }
 

@@ -81,7 +81,7 @@ async function receive(
   for await (const bytes of source) {
     signal.throwIfAborted();
     await room.take(bytes.length);
-    await file.write(bytes);
+    await file.writeFile(bytes);
   }
 }
 
