@@ -1,4 +1,5 @@
 import { readFileSync, statSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
 import type { Logger } from "pino";
 import type { Control } from "#control/index.ts";
 import { SandboxError } from "#core/errors.ts";
@@ -116,7 +117,7 @@ async function stayConnected({ edge, host, port }: ForkNode, { watcher, token, l
         log.warn({ err, edge }, "a node that takes forks is not reached; it is tried again");
       told = true;
     }
-    await pause(RETRY_MS, signal);
+    await delay(RETRY_MS, undefined, { signal }).catch(() => undefined);
   }
 }
 
@@ -155,19 +156,6 @@ function nobody(): RemoteNode {
   const [near, far] = memoryPair();
   far.close();
   return new RemoteNode(near);
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(done, ms);
-    function done() {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", done);
-      resolve();
-    }
-    signal.addEventListener("abort", done);
-    if (signal.aborted) done();
-  });
 }
 
 function isLoopback(host: string): boolean {

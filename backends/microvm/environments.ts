@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { mkdirSync, rmSync, utimesSync } from "node:fs";
+import { existsSync, mkdirSync, rmSync, utimesSync } from "node:fs";
 import { join } from "node:path";
 import type { SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
@@ -7,7 +7,7 @@ import { makeOwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
 import type { MachinePlace, MachineSpec, Vmm } from "#host/vmm/vmm.ts";
 import { diskIn, formatDisk } from "./disk.ts";
 import { type DiskPlan, planDisks } from "./disks.ts";
-import { evict, isThere, placeWhole } from "./kept.ts";
+import { evict, placeWhole } from "./kept.ts";
 import { startGuest } from "./live.ts";
 import { saveMachine } from "./saving.ts";
 
@@ -62,7 +62,7 @@ export class Environments {
     if (dir === undefined) return undefined;
     const key = this.#key(spec, layers);
     const target = join(dir, key);
-    if (!isThere(target)) {
+    if (!existsSync(target)) {
       const isSecond = this.#asked.has(key);
       this.#asked.add(key);
       if (!isSecond) return undefined;

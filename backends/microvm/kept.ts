@@ -2,11 +2,6 @@ import { readdirSync, renameSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { hasCode } from "#core/errors.ts";
 
-/** Whether there is something of that name. */
-export function isThere(path: string): boolean {
-  return statSync(path, { throwIfNoEntry: false }) !== undefined;
-}
-
 /** Gives a directory that was made whole its name. Another node that keeps its own here may have been faster. */
 export function placeWhole(from: string, to: string): void {
   try {

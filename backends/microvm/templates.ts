@@ -1,5 +1,15 @@
 import { createHash } from "node:crypto";
-import { closeSync, ftruncateSync, mkdirSync, openSync, renameSync, rmSync, utimesSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  existsSync,
+  ftruncateSync,
+  mkdirSync,
+  openSync,
+  renameSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { connectMachine } from "#guest/protocol/machine.ts";
 import { makeOwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
@@ -7,7 +17,7 @@ import type { GuestImage } from "#host/vmm/guest/image.ts";
 import { copyFileSparse } from "#host/vmm/memory.ts";
 import { type Accelerator, MACHINE_PORTS, type MachinePlace, type MachineSpec, type Vmm } from "#host/vmm/vmm.ts";
 import { emptyDisks } from "./disks.ts";
-import { evict, isThere, placeWhole } from "./kept.ts";
+import { evict, placeWhole } from "./kept.ts";
 
 /** What machines of one template have in common. */
 export interface MachineShape {
@@ -91,7 +101,7 @@ export class Templates {
     const running = this.#underWay.get(key);
     if (running !== undefined) return running;
     const target = join(dir, key);
-    if (isThere(target)) return Promise.resolve(target);
+    if (existsSync(target)) return Promise.resolve(target);
     const making = this.#make(spec, target).finally(() => this.#underWay.delete(key));
     this.#underWay.set(key, making);
     return making;
@@ -104,7 +114,7 @@ export class Templates {
     const target = join(nearDir, basename(kept));
     const running = this.#underWay.get(target);
     if (running !== undefined) return running;
-    if (isThere(target)) return Promise.resolve(target);
+    if (existsSync(target)) return Promise.resolve(target);
     const making = this.#copy(kept, target).finally(() => this.#underWay.delete(target));
     this.#underWay.set(target, making);
     return making;

@@ -1,5 +1,5 @@
 import type { FileHandle } from "node:fs/promises";
-import { Turns } from "../turns.ts";
+import { Stretch } from "../stretch.ts";
 import { damaged, readSuperblock, SUPERBLOCK, type Superblock } from "./format.ts";
 import { type Inode, parseInode, readExtents } from "./inode.ts";
 import { type JournalBlock, MAGIC_BYTES, MOST_JOURNAL_BLOCKS, readJournal } from "./journal.ts";
@@ -15,14 +15,14 @@ const MOST_PIECES = 128;
 export class Ext4Disk {
   readonly superblock: Superblock;
   readonly #file: FileHandle;
-  readonly #turns: Turns;
+  readonly #stretch: Stretch;
   readonly #pieces = new Map<number, Promise<Buffer>>();
   #journal: ReadonlyMap<number, JournalBlock> = new Map();
   #counted = 0;
 
   private constructor(file: FileHandle, superblock: Superblock, signal: AbortSignal) {
     this.#file = file;
-    this.#turns = new Turns(signal);
+    this.#stretch = new Stretch(signal);
     this.superblock = superblock;
   }
 
@@ -41,7 +41,7 @@ export class Ext4Disk {
   /** Reads `bytes` of the file system. Throws where they reach beyond its end. */
   async read(into: Uint8Array, offset: number): Promise<void> {
     // Nothing goes on without reading, so that whatever the disk makes its reader do, others have their turns.
-    await this.#turns.pause();
+    await this.#stretch.pause();
     if (into.length >= PIECE_BYTES) return await this.#readNow(into, offset);
     for (let done = 0; done < into.length; ) {
       const at = offset + done;

@@ -83,7 +83,7 @@ async function transactions(source: JournalSource, shape: Shape): Promise<readon
     const type = block.readUInt32BE(4);
     at = after(at, shape);
     if (type === DESCRIPTOR) {
-      const tags = readTags(block, shape.features);
+      const tags = [...readTags(block, shape.features)];
       seen += tags.length;
       for (const { block: number, escaped, deleted } of tags) {
         const place = source.places[at] ?? 0;
@@ -119,7 +119,7 @@ async function blockAt({ places, block }: JournalSource, at: number): Promise<Bu
   return await block(place);
 }
 
-function* tagsIn(block: Buffer, features: number) {
+function* readTags(block: Buffer, features: number) {
   const isWide = (features & FEATURES.wide) !== 0;
   const hasThree = (features & FEATURES.checksum3) !== 0;
   const hasTail = hasThree || (features & FEATURES.checksum2) !== 0;
@@ -134,10 +134,6 @@ function* tagsIn(block: Buffer, features: number) {
     if ((flags & TAG.last) !== 0) return;
     at += bytes + ((flags & TAG.sameUuid) === 0 ? UUID_BYTES : 0);
   }
-}
-
-function readTags(block: Buffer, features: number) {
-  return [...tagsIn(block, features)];
 }
 
 function* readRevoked(block: Buffer, features: number): Generator<number, void, undefined> {

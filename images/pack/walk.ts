@@ -19,7 +19,7 @@ import { readSoon } from "#host/sys/advice.ts";
 import { dataExtents } from "#host/sys/holes.ts";
 import { readXattrs } from "#host/sys/xattrs.ts";
 import { CHUNK_BYTES } from "../erofs/format.ts";
-import { Turns } from "../turns.ts";
+import { Stretch } from "../stretch.ts";
 import { Original, type Source } from "./original.ts";
 import type { Names } from "./patterns.ts";
 import { type FileBytes, type Found, shownPath, type Taken, type Visitor } from "./visit.ts";
@@ -55,7 +55,7 @@ export interface Walked {
 export async function walk<T>(tree: Walked, visitor: Visitor<T>, signal: AbortSignal): Promise<void> {
   signal.throwIfAborted();
   using original = tree.source === undefined ? undefined : new Original(tree.source);
-  const turns = new Turns(signal);
+  const stretch = new Stretch(signal);
   const waiting: Waiting<T>[] = [];
   let bytes = 0;
   const visitFirst = async () => {
@@ -64,14 +64,14 @@ export async function walk<T>(tree: Walked, visitor: Visitor<T>, signal: AbortSi
     using next = first;
     bytes -= next.bytesAhead;
     next.place.made = await visitor.visit(next.taken);
-    await turns.pause();
+    await stretch.pause();
   };
   try {
     for (const found of find<T>({ dir: tree.dir, original, takes: (one) => visitor.takes(one) })) {
       if (found !== undefined) waiting.push(found);
       bytes += found?.bytesAhead ?? 0;
       while (waiting.length > AHEAD.names || bytes > AHEAD.bytes) await visitFirst();
-      await turns.pause();
+      await stretch.pause();
     }
     while (waiting.length > 0) await visitFirst();
   } finally {

@@ -1,4 +1,5 @@
 import { randomBytes } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
 import type { Clock } from "#core/clock.ts";
 import { Turns } from "#core/concurrency/turns.ts";
 import { SandboxError } from "#core/errors.ts";
@@ -167,12 +168,6 @@ export class StorePins {
 }
 
 /** Resolves after some time, or rejects with the signal's reason. */
-export function wait(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    });
-  });
+export async function wait(ms: number, signal: AbortSignal): Promise<void> {
+  await delay(ms, undefined, { signal }).catch(() => signal.throwIfAborted());
 }

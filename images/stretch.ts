@@ -4,7 +4,7 @@ import { setImmediate } from "node:timers/promises";
 const TURN_MS = 5;
 
 /** Gives the event loop its turns, in work that may never wait. */
-export class Turns {
+export class Stretch {
   readonly #signal: AbortSignal;
   #startedMs = performance.now();
 
