@@ -76,8 +76,9 @@ export class ComputerCopies implements Copying {
     try {
       for (const id of to) {
         signal.throwIfAborted();
+        const { upperDir } = volume.createUpper(id, undefined);
         begun.push(id);
-        await copyWritten(temp.path, volume.createUpper(id, undefined).upperDir);
+        await copyWritten(temp.path, upperDir);
       }
     } catch (error) {
       for (const id of begun) await volume.removeUpper(id);

@@ -1,4 +1,4 @@
-import { existsSync, statSync } from "node:fs";
+import { existsSync, lstatSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { ComputerShape, SandboxSpec } from "#core/sandbox.ts";
@@ -39,7 +39,11 @@ export async function makeStorage(volume: Volume, spec: SandboxSpec, origin: Ori
 }
 
 /** What was made in that directory. */
-export function storageIn(upperDir: string, spec: SandboxSpec, { imageDir, shape }: Origin): Storage {
+export function storageIn(
+  upperDir: string,
+  spec: Pick<SandboxSpec, "resources">,
+  { imageDir, shape }: Origin,
+): Storage {
   const image = readImage(imageDir);
   const disk = sizeOf(spec, image) === 0 ? undefined : { file: join(upperDir, WRITTEN_FILES.disk), base: image.disk };
   const variables = shape.firmware === "uefi" ? join(upperDir, WRITTEN_FILES.variables) : undefined;
@@ -74,7 +78,11 @@ interface Image {
 }
 
 function readImage(dir: string): Image {
-  const fileOf = (name: string) => (existsSync(join(dir, name)) ? join(dir, name) : undefined);
+  // A link would lead out of the layer, and QEMU opens what it begins with as root: whoever made a layer elsewhere may have put one there.
+  const fileOf = (name: string) => {
+    const path = join(dir, name);
+    return lstatSync(path, { throwIfNoEntry: false })?.isFile() === true ? path : undefined;
+  };
   const [kernel, initramfs] = [fileOf(VM_IMAGE_FILES.kernel), fileOf(VM_IMAGE_FILES.initramfs)];
   const image = {
     disk: fileOf(VM_IMAGE_FILES.disk),
@@ -87,11 +95,11 @@ function readImage(dir: string): Image {
 }
 
 /** Bytes of the disk that a sandbox has over an image that is mounted at a directory; 0: a CD without a disk beside it. */
-export function diskBytes(spec: SandboxSpec, imageDir: string): number {
+export function diskBytes(spec: Pick<SandboxSpec, "resources">, imageDir: string): number {
   return sizeOf(spec, readImage(imageDir));
 }
 
-function sizeOf({ resources: { diskMiB } }: SandboxSpec, { disk }: Image): number {
+function sizeOf({ resources: { diskMiB } }: Pick<SandboxSpec, "resources">, { disk }: Image): number {
   const imageBytes = disk === undefined ? 0 : statSync(disk).size;
   if (diskMiB === undefined) return imageBytes;
   if (diskMiB * MIB >= imageBytes) return diskMiB * MIB;
