@@ -11,36 +11,53 @@ export interface Holdable {
 
 /**
  * Runs `action` while a sandbox is held still. Unless it has let them go, they go on when it
- * rejects, and stay as they are when it resolves. A guest that does not answer is not waited for longer than the signal says: it goes on when it has.
+ * rejects, and stay as they are when it resolves. A guest that does not answer is not waited for longer than the signal says, and neither is its turn: it goes on when it
+ * has, and only then is it the next one's.
  */
 export async function whileHeld<T>(
   guest: Holdable,
   signal: AbortSignal,
   action: (held: { letGo(): Promise<void> }) => Promise<T>,
 ): Promise<T> {
-  using _turn = await guest.turn();
-  signal.throwIfAborted();
-  await holdFor(guest, signal);
-  let isHeld = true;
+  const turn = await turnOf(guest, signal);
+  const leave = () => turn[Symbol.dispose]();
+  const holding = guest.hold();
+  try {
+    await abortable(holding, signal);
+  } catch (error) {
+    const released = holding.then(
+      () => guest.release(),
+      () => undefined,
+    );
+    void released.then(leave, leave);
+    throw error;
+  }
+  let released: Promise<void> | undefined;
   const letGo = async () => {
-    if (!isHeld) return;
-    isHeld = false;
-    await guest.release();
+    if (released !== undefined) return;
+    released = guest.release();
+    await abortable(released, signal);
   };
   try {
     return await action({ letGo });
   } catch (error) {
     await letGo();
     throw error;
+  } finally {
+    void (released ?? Promise.resolve()).then(leave, leave);
   }
 }
 
-async function holdFor(guest: Holdable, signal: AbortSignal): Promise<void> {
-  const holding = guest.hold();
+/** Who leaves before its turn comes takes none from the next. */
+async function turnOf(guest: Holdable, signal: AbortSignal): Promise<Disposable> {
+  const coming = guest.turn();
   try {
-    await abortable(holding, signal);
+    return await abortable(coming, signal);
   } catch (error) {
-    void holding.then(() => guest.release()).catch(() => undefined);
+    void coming.then(
+      (turn) => turn[Symbol.dispose](),
+      () => undefined,
+    );
     throw error;
   }
 }
