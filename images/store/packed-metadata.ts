@@ -22,6 +22,8 @@ const LEVEL = 3;
 /** What is usual at that level; nobody may ask a reader for a larger window. */
 const WINDOW_LOG = 21;
 const READ_BYTES = 2 ** 18;
+/** What cannot be compressed may be longer than it was, by its frames' heads. */
+const OVERHEAD_BYTES = 2 ** 16;
 
 /** Where the metadata of a layer lies in a store that is fetched from: the whole of it as one zstd stream. */
 export function packedMetadataKey(digest: LayerDigest): string {
@@ -77,13 +79,24 @@ async function* unpacked({ digest, metadata }: LayerMetadata, source: Bytes): By
   const params = { [constants.ZSTD_d_windowLogMax]: WINDOW_LOG };
   let sizeBytes = 0;
   try {
-    for await (const part of through(source, createZstdDecompress({ params, chunkSize: READ_BYTES }))) {
+    const packed = atMost(source, metadata.sizeBytes + OVERHEAD_BYTES, () => damagedLayer(digest, "metadata"));
+    for await (const part of through(packed, createZstdDecompress({ params, chunkSize: READ_BYTES }))) {
       sizeBytes += part.length;
       if (sizeBytes > metadata.sizeBytes) throw damagedLayer(digest, "metadata");
       yield part;
     }
   } catch (error) {
     throw isOfZlib(error) ? damagedLayer(digest, "metadata", error) : error;
+  }
+}
+
+/** A stream may go on for ever and say nothing. */
+async function* atMost(source: Bytes, mostBytes: number, tooMuch: () => Error): Bytes {
+  let sizeBytes = 0;
+  for await (const part of source) {
+    sizeBytes += part.length;
+    if (sizeBytes > mostBytes) throw tooMuch();
+    yield part;
   }
 }
 

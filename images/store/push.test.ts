@@ -121,7 +121,7 @@ test("a push that broke off behind the frames does not send them again, and a da
   assert.equal(framesPut(), 1);
 });
 
-test("metadata that is cut off, unfolds to more than it should, or wants a larger window is damaged, and plain metadata is read", async () => {
+test("metadata that is cut off, unfolds to more than it should, does not end, or wants a larger window is damaged, and plain metadata is read", async () => {
   using remote = remoteStore();
   using node = await temporaryStore();
   const { digest } = await layerOf(node.store);
@@ -131,6 +131,10 @@ test("metadata that is cut off, unfolds to more than it should, or wants a large
   const [packed, plain] = [readFileSync(path), readFileSync(node.store.metadataPath(digest))];
   assert.ok(packed.length < plain.length / 4);
   const noise = randomBytes(5 * 2 ** 20);
+  // A frame that readers skip.
+  const nothing = Buffer.alloc(plain.length + 2 ** 17);
+  nothing.writeUInt32LE(0x184d2a50, 0);
+  nothing.writeUInt32LE(nothing.length - 8, 4);
   const wrong = [
     packed.subarray(0, -3),
     packed.subarray(0, 1),
@@ -139,6 +143,7 @@ test("metadata that is cut off, unfolds to more than it should, or wants a large
     zstdCompressSync(plain.subarray(4096)),
     zstdCompressSync(Buffer.alloc(2 ** 30)),
     zstdCompressSync(Buffer.concat([plain, Buffer.alloc(1)])),
+    Buffer.concat([nothing, packed]),
     zstdCompressSync(noise, { params: { [constants.ZSTD_c_windowLog]: 27 } }),
   ];
   for (const bytes of wrong) {
