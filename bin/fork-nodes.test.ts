@@ -32,6 +32,7 @@ test("they need a secret that is long enough and that nobody else can read", () 
     }
   };
   assert.throws(() => checkForkSettings({ ...NONE, forkListen: "127.0.0.1:0" }), { message: /is needed/ });
+  assert.throws(() => checkForkSettings({ ...NONE, nodeToken }), { kind: "InvalidArgument", message: /without/ });
   refused(/cannot be read/);
   writeFileSync(nodeToken, "short", { mode: 0o600 });
   refused(/no such secret/);

@@ -47,9 +47,18 @@ export function forkNodesOf({ edge, forkNodes }: ForkSettings): readonly ForkNod
 
 /** Throws `InvalidArgument` for settings that cannot work, before anything is opened with them. */
 export function checkForkSettings(settings: ForkSettings): void {
-  const { forkListen } = settings;
+  const { forkListen, nodeToken } = settings;
   if (forkListen !== undefined) parseAddress(forkListen, "--fork-listen");
   if (forkListen !== undefined || forkNodesOf(settings).length > 0) readToken(settings);
+  else if (nodeToken !== undefined) {
+    throw new SandboxError(
+      "InvalidArgument",
+      "--node-token: nobody is shown it without --fork-listen or --fork-nodes",
+      {
+        hint: "give one of them, or leave it out",
+      },
+    );
+  }
 }
 
 /** Lets other servers place forks on this node, if the settings say where they may ask. */
