@@ -10,8 +10,8 @@ export function handleOf(id: SandboxId, { pid, startTicks }: MachineProcess, acc
 }
 
 /** What the edge stores of one that is paused: all of it lies beside its disk. */
-export function savedHandle(id: SandboxId): Handle {
-  return { version: 1, id, opaque: {} };
+export function savedHandle(id: SandboxId, accelerator: Accelerator): Handle {
+  return { version: 1, id, opaque: {}, accelerator };
 }
 
 /** The process a handle names; `undefined` for that of a paused sandbox and a handle that this backend did not make. */

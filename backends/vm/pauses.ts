@@ -62,7 +62,7 @@ export class ComputerPauses implements Pausing {
     } finally {
       await held.letGo();
     }
-    return savedHandle(id);
+    return savedHandle(id, planned.spec.accelerator);
   }
 
   async resume(handle: Handle, spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
