@@ -112,6 +112,31 @@ describe("an ext4 file system that somebody made to harm its reader", () => {
     await onDisk(async (disk) => assert.equal((await fileIn(disk)).gid, 2 ** 31));
   });
 
+  test("an attribute of a name that no kernel gives is refused", async () => {
+    const entry = (index: number, name: string) => {
+      const bytes = Buffer.alloc(24 + name.length);
+      bytes.writeUInt32LE(0xea020000, 0);
+      bytes.writeUInt8(name.length, 4);
+      bytes.writeUInt8(index, 5);
+      bytes.write(name, 20, "latin1");
+      return bytes;
+    };
+    // Behind the fields of the inode.
+    const at = inodeAt(victim.number) + 128 + clean.readUInt16LE(inodeAt(victim.number) + 128);
+    for (const [index, name, isGood] of [
+      [1, "plain", true],
+      [1, "plain\0trusted.overlay.redirect", false],
+      [1, "", false],
+      [2, "more", false],
+    ] as const) {
+      const bytes = Buffer.from(clean);
+      bytes.set(entry(index, name), at);
+      writeFileSync(image, bytes);
+      if (isGood) await walked();
+      else await assert.rejects(walked(), { ...DAMAGED, message: /attribute/ }, name);
+    }
+  });
+
   test("a file of more blocks than the disk has is refused after as many", async () => {
     const bytes = Buffer.from(clean);
     const blocks = bytes.length / BLOCK - 1;

@@ -57,6 +57,9 @@ function readList(list: Buffer, { at: begin, values, found }: Into): void {
       throw damaged("an attribute");
     const value = values.subarray(offset, offset + size);
     const name = prefix + list.toString("latin1", at + ENTRY_BYTES, end);
+    // The kernel gives each of these a name, and lists of rights none of their own.
+    if ((nameLength === 0) !== ACL_INDEXES.includes(index) || name.includes("\0"))
+      throw damaged("the name of an attribute");
     found.set(name, ACL_INDEXES.includes(index) ? shownAcl(value) : Uint8Array.from(value));
     at = Math.ceil(end / 4) * 4;
   }

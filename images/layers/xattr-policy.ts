@@ -19,6 +19,8 @@ export function keptXattrs(path: ByteString, xattrs: Xattrs | undefined): Xattrs
   if (xattrs === undefined || xattrs.size === 0) return undefined;
   const kept = new Map([...xattrs].filter(([name]) => isKept(path, name)));
   for (const [name, value] of kept) {
+    // Lists of names end each with a zero: what comes behind one would be a name of its own.
+    if (name.includes("\0")) throw badInput(`${shown(path)} has an extended attribute of an impossible name`);
     if (name.length > MAX_NAME_BYTES || value.length > MAX_XATTR_BYTES) {
       throw badInput(`${shown(path)} has an extended attribute that is larger than Linux allows`);
     }
