@@ -1,4 +1,4 @@
-import { constants, copyFileSync, mkdirSync, mkdtempSync, readdirSync } from "node:fs";
+import { constants, copyFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { copyFile, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { Place } from "#core/backend.ts";
@@ -35,16 +35,26 @@ const PREFIX = ".carried-";
 
 /** What is carried over of a sandbox. */
 interface CarryParts {
-  readonly rows: CommandRows;
+  readonly rows: Pick<CommandRows, "open">;
   readonly outputDir: string;
-  /** The receipts of its agent, held before. */
+  /** The receipts of its agent, held before; let go when there is nothing to carry. */
   readonly held: HeldReceipts;
   /** Of a command that its agent knows; 0 until it has said it. */
   readonly pidOf: (id: CommandId) => number | undefined;
 }
 
-/** Takes what there is of the commands that run at this moment. */
-export function carry({ rows: all, outputDir, held, pidOf }: CarryParts): Carrying {
+/** Takes what there is of the commands that run at this moment. What it throws for, a full disk say, leaves nothing held. */
+export function carry(parts: CarryParts): Carrying {
+  try {
+    return carryOver(parts);
+  } catch (error) {
+    // An agent that is never told what is safe soon has no room for more.
+    parts.held[Symbol.dispose]();
+    throw error;
+  }
+}
+
+function carryOver({ rows: all, outputDir, held, pidOf }: CarryParts): Carrying {
   const rows = all.open().flatMap((row) => {
     const pid = pidOf(row.id);
     return pid === undefined ? [] : [{ ...row, pid: pid === 0 ? undefined : pid }];
@@ -56,7 +66,12 @@ export function carry({ rows: all, outputDir, held, pidOf }: CarryParts): Carryi
     await rm(dir, { recursive: true, force: true });
   };
   // At once: an output that grows between two of them is no matter, one that goes round meanwhile would be.
-  for (const name of rows.flatMap(namesOf)) cloneFile(join(outputDir, name), join(dir, name));
+  try {
+    for (const name of rows.flatMap(namesOf)) cloneFile(join(outputDir, name), join(dir, name));
+  } catch (error) {
+    rmSync(dir, { recursive: true, force: true });
+    throw error;
+  }
   return {
     carried: { rows, dir },
     copied() {
