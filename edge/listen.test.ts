@@ -44,6 +44,24 @@ test("one that is cut while it is refused takes nothing else down", async () => 
   assert.equal((await node.list({}, never)).length, 0);
 });
 
+test("a listener ends though some keep their side open that were refused, or never say what they want", async () => {
+  await using rig = await Rig.open();
+  const listener = await listenNode(rig.edge, LOOPBACK);
+  const request = "GET /node HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+  const open = async (said: string) => {
+    const socket = connect({ port: Number(new URL(listener.url).port), host: "127.0.0.1", allowHalfOpen: true });
+    socket.on("error", () => undefined);
+    await once(socket, "connect");
+    socket.write(said);
+    return socket;
+  };
+  const [turnedAway, silent] = [await open(request), await open("GET /no")];
+  const [answer] = await once(turnedAway, "data");
+  assert.match(String(answer), /401/);
+  await listener[Symbol.asyncDispose]();
+  for (const socket of [turnedAway, silent]) socket.destroy();
+});
+
 test("a port in use is FailedPrecondition", async () => {
   await using rig = await Rig.open();
   await using listener = await listenNode(rig.edge, LOOPBACK);

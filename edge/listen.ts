@@ -15,6 +15,9 @@ const CONNECTION_LIMIT = 256;
 /** Without a word for so long, a connection is asked whether it still leads somewhere. */
 const KEEP_ALIVE_MS = 30_000;
 
+/** A client that was refused and keeps its side open is cut off after so long. */
+const LINGER_MS = 5_000;
+
 /** Where a node answers. */
 export interface NodeListener extends AsyncDisposable {
   /** `ws://host:port/node`. */
@@ -36,6 +39,7 @@ export async function listenNode(
     perMessageDeflate: false,
   });
   const peers = new Set<RpcPeer>();
+  const refused = new Set<Duplex>();
   const peerOptions = options.fault === undefined ? {} : { fault: options.fault };
   // A machine that lost its power says no goodbye, and its place is somebody else's some day.
   http.on("connection", (socket) => socket.setKeepAlive(true, KEEP_ALIVE_MS));
@@ -44,7 +48,9 @@ export async function listenNode(
     socket.on("error", () => socket.destroy());
     const refusal = refuse(request, options.token, peers.size);
     if (refusal !== undefined) {
-      socket.end(`HTTP/1.1 ${refusal}\r\nConnection: close\r\n\r\n`);
+      refused.add(socket);
+      socket.once("close", () => refused.delete(socket));
+      turnAway(socket, refusal);
       return;
     }
     sockets.handleUpgrade(request, socket, head, (websocket) => {
@@ -59,9 +65,22 @@ export async function listenNode(
     url: `ws://${options.host.includes(":") ? `[${options.host}]` : options.host}:${port}/node`,
     async [Symbol.asyncDispose]() {
       for (const peer of peers) peer.close();
-      await new Promise((resolve) => http.close(resolve));
+      for (const socket of refused) socket.destroy();
+      const closed = new Promise((resolve) => http.close(resolve));
+      // Of those who have not said yet what they want.
+      http.closeAllConnections();
+      await closed;
     },
   };
+}
+
+/** Of a connection that left HTTP nobody else would notice that the client keeps its side open. */
+function turnAway(socket: Duplex, refusal: string): void {
+  socket.resume();
+  socket.end(`HTTP/1.1 ${refusal}\r\nConnection: close\r\n\r\n`);
+  const timer = setTimeout(() => socket.destroy(), LINGER_MS);
+  timer.unref();
+  socket.once("close", () => clearTimeout(timer));
 }
 
 function refuse(request: IncomingMessage, token: string, connections: number): string | undefined {
