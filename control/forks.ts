@@ -78,11 +78,7 @@ export class Forks {
   async #onItsNode(wish: ForkWish, left: readonly number[]) {
     const { parent, labels, nodes, paused, memory, signal } = wish;
     const isAlone = this.#others(parent.id).length === 0;
-    if (nodes === "other" && isAlone) {
-      throw new SandboxError("FailedPrecondition", "no other node is known that takes forks", {
-        hint: "start the server with --fork-nodes, or leave the choice of nodes to it",
-      });
-    }
+    if (nodes === "other" && isAlone) throw this.#noOther(parent.id);
     const placed = nodes === "other" ? [] : left;
     const children = placed.map((index) => ({ id: childId(wish, edgeOf(parent.id), index), labels }));
     for (const { id } of children) wish.named(id);
@@ -116,7 +112,9 @@ export class Forks {
       if (!isHomeless(outcome)) return outcome;
       full = outcome;
     }
-    return full ?? { error: new SandboxError("NodeFull", "no other node could hold the fork") };
+    if (full !== undefined) return full;
+    const isAlone = this.#others(wish.parent.id).length === 0;
+    return { error: isAlone ? this.#noOther(wish.parent.id) : noRoom() };
   }
 
   async #tryOn(edge: EdgeId, wish: ForkWish, { index, spec, layers }: Placed): Promise<ForkOutcome> {
@@ -163,14 +161,26 @@ export class Forks {
 
   /** Nodes that answer and take forks, but for the parent's. */
   #others(parent: SandboxId): readonly EdgeId[] {
-    const candidates = this.#watcher.forkCandidates().filter(({ lost }) => !lost);
-    return candidates.map(({ info }) => info.edge).filter((edge) => edge !== edgeOf(parent));
+    const candidates = this.#candidates(parent).filter(({ lost }) => !lost);
+    return candidates.map(({ info }) => info.edge);
+  }
+
+  #candidates(parent: SandboxId) {
+    return this.#watcher.forkCandidates().filter(({ info }) => info.edge !== edgeOf(parent));
+  }
+
+  #noOther(parent: SandboxId): SandboxError {
+    if (this.#candidates(parent).length > 0) {
+      return new SandboxError("Unavailable", "no other node that takes forks answers");
+    }
+    return new SandboxError("FailedPrecondition", "no other node is known that takes forks", {
+      hint: "start the server with --fork-nodes, or leave the choice of nodes to it",
+    });
   }
 
   #ranked(parent: SandboxId, spec: SandboxSpec): readonly EdgeId[] {
-    const others = this.#watcher.forkCandidates().filter(({ info }) => info.edge !== edgeOf(parent));
     try {
-      return rank(demandOf(spec), others, this.#random);
+      return rank(demandOf(spec), this.#candidates(parent), this.#random);
     } catch (error) {
       // None of them is there, or could ever hold it: the refusal of the parent's node tells more.
       if (!(error instanceof SandboxError)) throw error;
@@ -196,6 +206,10 @@ function childId({ project, parent, idempotencyKey }: ForkWish, edge: EdgeId, in
   if (idempotencyKey === undefined) return newSandboxId(edge);
   const seed = JSON.stringify([project, parent.id, idempotencyKey, index]);
   return sandboxIdOf(edge, createHash("sha256").update(seed).digest());
+}
+
+function noRoom(): SandboxError {
+  return new SandboxError("NodeFull", "no other node could hold the fork");
 }
 
 /** Not asked for yet, or refused for want of room. */
