@@ -59,9 +59,10 @@ describe("suites of real projects, as workspace over a Debian base and a toolkit
   });
 
   for (const project of PROJECTS) {
-    test(`${project.name} says the same in ${SANDBOXES} sandboxes at once as outside`, async () => {
+    test(`${project.name} says the same in ${SANDBOXES} sandboxes at once as outside`, async (t) => {
       const workspace = join(scratch, project.name);
-      await fetchSource(project.name, scratch, join(workspace, "src", project.name));
+      const isThere = await fetchSource(project.name, scratch, join(workspace, "src", project.name));
+      if (!isThere) return t.skip(`the archive of this host has no sources of ${project.name}`);
       await importFolder(node.client, workspace, project.name, "workspace");
       await finished(spawn("cp", ["-a", join(workspace, "src"), join(scratch, "outside")]));
       const expected = verdicts(await runInTree(join(scratch, "outside"), project.line), project);

@@ -1,3 +1,4 @@
+import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import {
   createReadStream,
@@ -30,6 +31,9 @@ const SETS = {
   tools: ["gcc", "make", "libc6-dev", "python3-pytest", "iputils-ping", "libcap2-bin", "man-db", "at"],
 } as const;
 
+/** The tests want a file with a capability, and not every release has one. */
+const HOOKS = { plain: [], tools: ['--customize-hook=chroot "$1" setcap cap_net_raw+ep /bin/ping'] } as const;
+
 /** Why sources and packages of Debian cannot be had here; undefined when they can. */
 export function whyNoDebian(): string | undefined {
   for (const program of ["/usr/bin/apt-get", "/usr/bin/mmdebstrap"]) {
@@ -38,8 +42,11 @@ export function whyNoDebian(): string | undefined {
   return aptSources().length === 0 ? "no apt sources on this host" : undefined;
 }
 
-/** Unpacks the upstream sources of a Debian source package into `target`. The host's own apt lists stay as they are. */
-export async function fetchSource(name: string, scratch: string, target: string): Promise<void> {
+/**
+ * Unpacks the upstream sources of a Debian source package into `target`; false when the archive names them and has them not, as mirrors
+ * do. The host's own apt lists stay as they are.
+ */
+export async function fetchSource(name: string, scratch: string, target: string): Promise<boolean> {
   const apt = join(scratch, "apt");
   for (const folder of ["sources.d", "lists/partial", "archives/partial", "downloads"]) {
     mkdirSync(join(apt, folder), { recursive: true });
@@ -54,17 +61,24 @@ export async function fetchSource(name: string, scratch: string, target: string)
   ].flatMap((option) => ["-o", option]);
   await exec("apt-get", [...options, "-q", "update"]);
   const downloads = join(apt, "downloads");
-  await exec("apt-get", [...options, "-q", "source", "--download-only", "--tar-only", name], { cwd: downloads });
+  const words = [...options, "-q", "source", "--download-only", "--tar-only", name];
+  const failure = await exec("apt-get", words, { cwd: downloads }).then(
+    () => "",
+    ({ stderr }: { readonly stderr: string }) => stderr,
+  );
+  if (failure.includes("404  Not Found")) return false;
+  assert.equal(failure, "");
   const [archive] = globSync(`${name}_*.orig.tar.*`, { cwd: downloads });
   if (archive === undefined) throw new Error(`no upstream archive of ${name}`);
   mkdirSync(target, { recursive: true });
   await exec("tar", ["-xf", join(downloads, archive), "-C", target, "--strip-components=1"]);
+  return true;
 }
 
 /** A Debian tree as a tar file, made once a day for all tests of this folder. Not to be changed. */
 export async function debianTar(set: keyof typeof SETS): Promise<string> {
   const day = new Date().toISOString().slice(0, 10);
-  const tar = await madeOnce(join(FOLDER, `${set}-${day}.tar`), (path) => bootstrap(SETS[set], path));
+  const tar = await madeOnce(join(FOLDER, `${set}-${day}.tar`), (path) => bootstrap(SETS[set], path, HOOKS[set]));
   // A run that began yesterday may be about to read yesterday's.
   for (const old of globSync(`${FOLDER}/*`)) {
     if (statSync(old).mtimeMs < Date.now() - 2 * DAY_MS) rmSync(old, { force: true });
@@ -79,10 +93,14 @@ export async function importDebian(client: Client, name: string): Promise<void> 
 }
 
 /** Makes a Debian tree with `packages` as a tar file. */
-export async function bootstrap(packages: readonly string[], tar: string): Promise<void> {
+export async function bootstrap(
+  packages: readonly string[],
+  tar: string,
+  hooks: readonly string[] = [],
+): Promise<void> {
   const sources = aptSources()[0] ?? "";
   const suite = /^VERSION_CODENAME=(\w+)/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "bookworm";
-  const args = ["--variant=minbase", `--include=${packages.join(",")}`, suite, tar, sources];
+  const args = ["--variant=minbase", `--include=${packages.join(",")}`, ...hooks, suite, tar, sources];
   await exec("mmdebstrap", args, { maxBuffer: OUTPUT_BYTES });
 }
 
