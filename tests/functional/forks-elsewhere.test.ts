@@ -49,11 +49,12 @@ async function pair({ store, words = [] }: PairOptions): Promise<Pair> {
   return { a, b, root, [Symbol.asyncDispose]: close };
 }
 
-/** Resolves when the first takes the second for what is said. */
-async function seen(a: TestNode, b: TestNode, as: "ready" | "lost"): Promise<void> {
+/** Resolves when the first takes the second for what is said, after what it has heard since then: one that was killed counts as ready for a while. */
+async function seen(a: TestNode, b: TestNode, as: "ready" | "lost", sinceMs = performance.now()): Promise<void> {
   for (;;) {
+    const isNew = (ageMs: number) => as === "lost" || ageMs < performance.now() - sinceMs;
     const nodes = await a.client.nodes.list();
-    if (nodes.some(({ edge, state }) => edge === b.marks.edge && state === as)) return;
+    if (nodes.some(({ edge, state, ageMs }) => edge === b.marks.edge && state === as && isNew(ageMs))) return;
     await setTimeout(50);
   }
 }
