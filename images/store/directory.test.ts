@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdirSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, renameSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { changeMount, MS, mount, unmount } from "#host/sys/mount.ts";
@@ -68,6 +68,20 @@ describe("a directory as a store", () => {
     await assert.rejects(store.head("a", live()), { kind: "Unavailable" });
     await assert.rejects(store.put("b", contentOf("y"), live()), { kind: "Unavailable" });
     assert.deepEqual(readdirSync(at), []);
+  });
+
+  test("that goes while something is put into it is Unavailable, and not made anew", async () => {
+    using directory = temporaryDirectory();
+    const at = join(directory.path, "store");
+    mkdirSync(at);
+    await using store = directoryStore(at);
+    const { sizeBytes, sha256 } = contentOf("x");
+    async function* open() {
+      renameSync(at, `${at}.away`);
+      yield Buffer.from("x");
+    }
+    await assert.rejects(store.put("a/b", { sizeBytes, sha256, open }, live()), { kind: "Unavailable" });
+    assert.ok(!existsSync(at));
   });
 
   test("that holds other things is refused and left alone", async () => {

@@ -12,7 +12,7 @@ import {
   statfs,
   unlink,
 } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { dirname, join, relative } from "node:path";
 import { type Clock, systemClock } from "#core/clock.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import { checkedContent } from "./checked-content.ts";
@@ -113,7 +113,7 @@ class DirectoryObjects implements ObjectStore {
       } finally {
         closeLater(file);
       }
-      await this.#run(doing, progress, () => moveInto(incoming, target));
+      await this.#run(doing, progress, () => moveInto(incoming, this.#root, target));
     } catch (error) {
       await this.#discard(incoming);
       throw error;
@@ -189,7 +189,7 @@ class DirectoryObjects implements ObjectStore {
     if (this.#isReady) throw this.#notThere();
     const foreign = names.find((name) => ![INCOMING, "lost+found"].includes(name));
     if (!names.includes(MARKER) && foreign !== undefined) throw this.#foreign(foreign);
-    await this.#run(doing, progress, () => mkdir(join(this.#root, INCOMING), { recursive: true }));
+    await this.#run(doing, progress, () => makeBeneath(this.#root, INCOMING));
     await this.#run(doing, progress, () => this.#sweep());
     if (!names.includes(MARKER)) await this.#run(doing, progress, () => writeMarker(join(this.#root, MARKER)));
     this.#isReady = true;
@@ -260,11 +260,22 @@ class DirectoryObjects implements ObjectStore {
   }
 }
 
+/** Makes a directory and those above it, but not the root: one that is not there lost its file system. */
+async function makeBeneath(root: string, dir: string): Promise<void> {
+  let path = root;
+  for (const name of dir.split("/")) {
+    path = join(path, name);
+    await mkdir(path).catch((error: unknown) => {
+      if (!hasCode(error, "EEXIST")) throw error;
+    });
+  }
+}
+
 /** Renames `incoming` to its place; the directories there are made, however often removals take them away again. */
-async function moveInto(incoming: string, target: string): Promise<void> {
+async function moveInto(incoming: string, root: string, target: string): Promise<void> {
   for (let attempt = 0; ; attempt++) {
-    await mkdir(dirname(target), { recursive: true });
     try {
+      await makeBeneath(root, relative(root, dirname(target)));
       await rename(incoming, target);
       break;
     } catch (error) {
