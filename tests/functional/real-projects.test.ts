@@ -30,7 +30,8 @@ const PROJECTS: readonly Project[] = [
   },
   {
     name: "toolz",
-    line: "cd /src/toolz && python3 -m pytest -v -p no:cacheprovider toolz tlz 2>&1",
+    // A release whose Python is newer than the project has tests that fail: the same ones everywhere.
+    line: "cd /src/toolz && { python3 -m pytest -v -p no:cacheprovider toolz tlz 2>&1 || test $? = 1; }",
     verdict: /^\S+::\S+ (?:PASSED|FAILED|SKIPPED|ERROR)/gm,
     atLeast: 150,
   },
