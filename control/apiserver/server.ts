@@ -45,7 +45,10 @@ const KEEP_ALIVE_MS = 72_000;
 const HEADERS_LIMIT_MS = 60_000;
 const MAX_KEY_LENGTH = 256;
 const CALL_LIMIT_MS = 60_000;
-/** A file transfer that stands still for so long is given up. Other streams may rest: a quiet command is not stuck. */
+/**
+ * A transfer of files, or of results that are held until they are read, that stands still for so long is given up. Other streams may rest: a quiet command is not
+ * stuck.
+ */
 const STALL_LIMIT_MS = 300_000;
 const LIMITS: Readonly<Partial<Record<OperationName, number>>> = {
   createSandbox: 120_000,
@@ -55,6 +58,8 @@ const LIMITS: Readonly<Partial<Record<OperationName, number>>> = {
   writeTree: STALL_LIMIT_MS,
   // It may wait for its turn, compile, and run through many tests.
   invokeFunction: 600_000,
+  // Its beats are progress, as long as somebody takes them.
+  invokeMany: STALL_LIMIT_MS,
 };
 const BODY_LIMITS: Readonly<Partial<Record<OperationName, number>>> = {
   invokeFunction: MAX_FUNCTION_BYTES,
