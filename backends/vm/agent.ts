@@ -19,14 +19,10 @@ const AGAIN_MS = 500;
  * A file that is there while a computer has the time and the randomness of before a pause: whoever reaches its agent gives it new ones. That of a copy has the host name that it is
  * to have.
  */
-export function staleMark(dir: string): string {
-  return join(dir, "stale");
-}
+export const STALE = "stale";
 
 /** A file that is there while the agent has answered and its system has not gone down since: what it runs is asked for with patience. */
-export function answeredMark(dir: string): string {
-  return join(dir, "answered");
-}
+export const ANSWERED = "answered";
 
 type AgentsComputer = Pick<Computer, "ended" | "isOn" | "onAgentGone">;
 
@@ -64,7 +60,7 @@ export class ComputerAgent implements GuestLink {
   async list(): Promise<readonly TaskReport[]> {
     const soon = await Promise.race([
       this.#reaching.catch(() => undefined),
-      delay(existsSync(answeredMark(this.#dir)) ? START_WAIT_MS : LIST_WAIT_MS, undefined, { ref: false }),
+      delay(existsSync(join(this.#dir, ANSWERED)) ? START_WAIT_MS : LIST_WAIT_MS, undefined, { ref: false }),
     ]);
     return soon === undefined ? [] : soon.list();
   }
@@ -160,14 +156,14 @@ export class ComputerAgent implements GuestLink {
     const control = await connectMachine(join(dir, MACHINE_PORTS.control), signal);
     using opened = new DisposableStack();
     opened.defer(() => control.close());
-    if (existsSync(staleMark(dir))) await freshen(control, staleMark(dir));
+    if (existsSync(join(dir, STALE))) await freshen(control, join(dir, STALE));
     const inner = await control.connectAgent(join(dir, MACHINE_PORTS.agent), signal);
     opened.move();
     this.#inner = inner;
     this.#control = control;
-    writeFileSync(answeredMark(dir), "");
+    writeFileSync(join(dir, ANSWERED), "");
     const gone = this.#computer.onAgentGone(() => {
-      rmSync(answeredMark(dir), { force: true });
+      rmSync(join(dir, ANSWERED), { force: true });
       this.close();
     });
     for (const end of [inner.closed, control.closed]) void end.then(() => this.close());

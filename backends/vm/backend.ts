@@ -97,6 +97,7 @@ class VmBackend implements Backend {
       ...parts,
       place: (spec, place) => this.#place(spec, place),
       kill: (id) => this.kill(id),
+      keepCopy: (spec) => this.copying.keep(spec),
     });
   }
 
@@ -231,7 +232,7 @@ class VmBackend implements Backend {
   ): Promise<{ readonly computer: Computer; readonly go: () => Promise<void> }> {
     const planned = place.copied !== undefined ? await this.#planned(spec) : await this.#made(spec);
     signal.throwIfAborted();
-    const copy = place.copied === "all" ? await this.copying.start(spec, planned, place, signal) : undefined;
+    const copy = place.copied !== undefined ? await this.copying.start(spec, planned, place, signal) : undefined;
     if (copy !== undefined) {
       const { computer, isOff } = copy;
       return { computer, go: () => (isOff ? Promise.resolve() : computer.goOn()) };

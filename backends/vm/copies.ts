@@ -1,4 +1,7 @@
-import { existsSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Place } from "#core/backend.ts";
+import { abortable } from "#core/concurrency/abort.ts";
 import { SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { Copied, Copies, Copying } from "#core/packing.ts";
@@ -7,11 +10,16 @@ import type { OwnedTemp } from "#host/owned-temp.ts";
 import type { Computer } from "#host/vmm/computer.ts";
 import { type InstantDirs, Instants } from "#host/vmm/instants.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
+import { isSaved } from "#host/vmm/saved.ts";
 import type { MachinePlace, MachineProcess } from "#host/vmm/vmm.ts";
-import { answeredMark } from "./agent.ts";
+import { STALE } from "./agent.ts";
 import { copyWritten, roomError } from "./disk.ts";
+import type { LiveComputer } from "./live.ts";
 import type { PauseParts } from "./pauses.ts";
-import { type PlannedComputer, saveComputer, startSaved } from "./saving.ts";
+import { copySavedComputer, type PlannedComputer, saveComputer, startSaved } from "./saving.ts";
+
+/** Copies may begin with the disk alone: a system that does not write out what it holds back within this is copied as if its plug was pulled. */
+const SYNC_MS = 10_000;
 
 /** What copies need of the backend. */
 export interface CopyParts extends Pick<PauseParts, "ground" | "computer" | "reach"> {
@@ -23,11 +31,9 @@ interface Instant {
   readonly dir: string;
   /** False: its monitor did not run, and only its disk is there. */
   readonly isSaved: boolean;
-  /** Its agent had answered: that of a copy is waited for. */
-  readonly hasAgent: boolean;
 }
 
-//   hold still ─► copy of the disk ─► devices, memory, screen ─► let go ─► a disk for each copy ─► each starts a monitor from there
+//   its system writes out ─► hold still ─► copy of the disk ─► devices, memory, screen ─► let go ─► a disk for each copy ─► each starts a monitor from there
 //
 // All of them map one memory file privately: what they do not write they have once. It has no name any more when the last has begun.
 
@@ -36,6 +42,7 @@ export class ComputerCopies implements Copying {
   readonly copies = true;
   readonly processes = true;
   readonly packs = false;
+  readonly copiesSaved = true;
   readonly #parts: CopyParts;
   readonly #instants = new Instants<Instant>();
 
@@ -68,10 +75,10 @@ export class ComputerCopies implements Copying {
   ): Promise<{ readonly frozenMs: number }> {
     const { runDirs, volume } = await this.#parts.ground();
     const process = runDirs.readProcess(spec.id);
-    const isSaved = process !== undefined && isAlive(process);
-    const hasAgent = existsSync(answeredMark(runDirs.dir(spec.id)));
-    const frozenMs = isSaved ? await this.#save(spec, process, temp.path, signal) : 0;
-    if (!isSaved) await copyWritten(volume.openUpper(spec.id).upperDir, temp.path);
+    const runs = process !== undefined && isAlive(process);
+    const frozenMs = runs
+      ? await this.#save(spec, process, temp.path, signal)
+      : await this.#copyFiles(spec.id, temp.path);
     const begun: SandboxId[] = [];
     try {
       for (const id of to) {
@@ -84,25 +91,38 @@ export class ComputerCopies implements Copying {
       for (const id of begun) await volume.removeUpper(id);
       throw error;
     }
-    this.#instants.keep({ dir: temp.path, isSaved, hasAgent }, temp, to);
+    this.#instants.keep({ dir: temp.path, isSaved: isSaved(temp.path) }, temp, to);
     return { frozenMs };
   }
 
   /**
-   * Starts the computer of a copy, over the disk that it has; `undefined`: there is nothing but that disk, and it starts anew. Resolves before it goes on.
-   * Throws `SandboxLost` for what is no copy, or has begun already.
+   * Starts the computer of a copy, over the disk that it has, from what was saved; `undefined`: there is nothing but that disk, or it shall begin with that alone,
+   * and it starts anew. Resolves before it goes on. Throws `SandboxLost` for what is no copy, or has begun already.
    */
   async start(
     { id, hostname }: SandboxSpec,
     planned: PlannedComputer,
-    place: MachinePlace,
+    place: MachinePlace & Pick<Place, "copied">,
     signal: AbortSignal,
   ): Promise<{ readonly computer: Computer; readonly isOff: boolean } | undefined> {
-    const { dir, isSaved, hasAgent } = this.#instants.of(id);
-    if (!isSaved) return undefined;
-    const started = await startSaved(id, planned, { dir, place, hostname }, signal);
-    if (hasAgent) writeFileSync(answeredMark(place.dir), "");
-    return started;
+    const { dir, isSaved } = this.#instants.of(id);
+    if (isSaved && place.copied === "all") return await startSaved(id, planned, { dir, place, hostname }, signal);
+    writeFileSync(join(place.dir, STALE), hostname);
+    return undefined;
+  }
+
+  /** Puts what was saved for a copy beside its disk: it is a paused sandbox then. Throws as `start` does, and where nothing was saved. */
+  async keep({ id, hostname }: SandboxSpec): Promise<void> {
+    const { dir, isSaved } = this.#instants.of(id);
+    if (!isSaved) {
+      throw new SandboxError("FailedPrecondition", "the computer of the sandbox is gone, and its memory with it", {
+        hint: "fork its disk alone, or pack it",
+      });
+    }
+    const { runDirs, volume } = await this.#parts.ground();
+    runDirs.make(id);
+    await copySavedComputer(dir, volume.openUpper(id).upperDir, hostname);
+    await this.release(id);
   }
 
   /** See `Instants`. */
@@ -111,14 +131,15 @@ export class ComputerCopies implements Copying {
   }
 
   async #save(spec: SandboxSpec, process: MachineProcess, dir: string, signal: AbortSignal): Promise<number> {
-    const { volume } = await this.#parts.ground();
+    const { runDirs, volume } = await this.#parts.ground();
     const planned = await this.#parts.computer(spec);
     const live = await this.#parts.reach(spec.id, process);
+    await writeOut(live, signal);
     const held = await live.hold(signal);
     const startedMs = performance.now();
     try {
       await copyWritten(volume.openUpper(spec.id).upperDir, dir);
-      await saveComputer(live.computer, planned, { dir, isOff: held.isOff });
+      await saveComputer(live.computer, planned, { dir, runDir: runDirs.dir(spec.id), isOff: held.isOff });
     } finally {
       await held.letGo();
     }
@@ -126,5 +147,22 @@ export class ComputerCopies implements Copying {
     // Its clock stood still. Nobody waits for that: a system need not answer at all.
     live.renew().catch(() => undefined);
     return frozenMs;
+  }
+
+  /** Of a sandbox that is paused, or was lost: then its disk lives on. */
+  async #copyFiles(id: SandboxId, dir: string): Promise<number> {
+    const { upperDir } = (await this.#parts.ground()).volume.openUpper(id);
+    await copyWritten(upperDir, dir);
+    await copySavedComputer(upperDir, dir);
+    return 0;
+  }
+}
+
+/** As far as it can: a system that hangs is copied with what it has in its memory. */
+async function writeOut(live: LiveComputer, signal: AbortSignal): Promise<void> {
+  try {
+    await abortable(live.sync(), AbortSignal.any([signal, AbortSignal.timeout(SYNC_MS)]));
+  } catch {
+    signal.throwIfAborted();
   }
 }

@@ -24,6 +24,8 @@ export interface PauseParts {
   reach(id: SandboxId, process: MachineProcess): Promise<LiveComputer>;
   /** Ends what runs of a sandbox. */
   kill(id: SandboxId): Promise<void>;
+  /** Makes a paused sandbox of what was copied for it. */
+  keepCopy(spec: SandboxSpec): Promise<void>;
 }
 
 //   held ─► devices, memory, screen ─► the record ─► the monitor ends
@@ -48,8 +50,9 @@ export class ComputerPauses implements Pausing {
     const live = await this.#parts.reach(id, process);
     const held = await live.hold(signal);
     try {
-      keepName(runDirs.dir(id), process);
-      await saveComputer(live.computer, planned, { dir, isOff: held.isOff });
+      const runDir = runDirs.dir(id);
+      keepName(runDir, process);
+      await saveComputer(live.computer, planned, { dir, runDir, isOff: held.isOff });
       signal.throwIfAborted();
     } catch (error) {
       // What was saved of one that goes on does not fit its disk any more.
@@ -65,13 +68,30 @@ export class ComputerPauses implements Pausing {
     return savedHandle(id, planned.spec.accelerator);
   }
 
+  async keep(spec: SandboxSpec): Promise<Handle> {
+    const { spec: planned } = await this.#parts.computer(spec);
+    try {
+      await this.#parts.keepCopy(spec);
+    } catch (error) {
+      throw roomError(error);
+    }
+    return savedHandle(spec.id, planned.accelerator);
+  }
+
   async resume(handle: Handle, spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
     const { id } = handle;
     const { runDirs, volume } = await this.#parts.ground();
-    if (isSaved(volume.openUpper(id).upperDir)) {
+    const dir = volume.openUpper(id).upperDir;
+    if (isSaved(dir)) {
       // A monitor that is there was about to end, or had only begun.
       await this.#parts.kill(id);
-      return await this.#goOn(spec, place, signal);
+      try {
+        return await this.#goOn(spec, place, signal);
+      } catch (error) {
+        // What stays saved holds nothing but its files.
+        if (isSaved(dir)) await this.#parts.kill(id);
+        throw error;
+      }
     }
     const running = liveProcess(id, runDirs.readProcess(id));
     await this.#parts.reach(id, running);

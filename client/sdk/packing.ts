@@ -59,7 +59,7 @@ export interface ForkOptions extends CallOptions {
    * given. On other nodes they begin with a snapshot of the same instant.
    */
   readonly nodes?: ForkRequest["nodes"];
-  /** Saves each as it is at this instant, memory and all, and lets none run before it is asked for something: a snapshot, on the sandbox's node. Of microVMs. */
+  /** Saves each as it is at this instant, memory and all, and lets none run before it is asked for something: a snapshot, on the sandbox's node. Of machines. */
   readonly paused?: boolean;
   /** False: they begin with its files alone, also where what runs could come along. */
   readonly memory?: boolean;

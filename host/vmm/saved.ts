@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { closeSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { closeSync, existsSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
@@ -37,9 +37,7 @@ function writeSaved(dir: string, devices: Buffer, saved: SavedMachine): void {
   writeDurably(files.devices, devices);
   writeDurably(`${files.record}.new`, JSON.stringify(saved));
   renameSync(`${files.record}.new`, files.record);
-  const fd = openSync(dir, "r");
-  fsyncSync(fd);
-  closeSync(fd);
+  syncDurably(dir);
 }
 
 /** Whether there is a machine in this directory. */
@@ -47,16 +45,19 @@ export function isSaved(dir: string): boolean {
   return readRecord(dir) !== undefined;
 }
 
-/** Makes a copy of what is saved in a directory, but for the disk, in another one: if anything is. Shares its data where it can; who goes on with it checks it. */
-export async function copySaved(from: string, to: string): Promise<void> {
-  const [files, copies] = [savedFiles(from), savedFiles(to)];
+/**
+ * Makes a copy of what is saved in a directory, but for the disk, in another one: if anything is. `others` are files beside it that go along where they are there.
+ * Shares its data where it can; who goes on with it checks it.
+ */
+export async function copySaved(from: string, to: string, others: readonly string[] = []): Promise<void> {
   const saved = readRecord(from);
   if (saved === undefined) return;
-  await copyFileSparse(files.memory, copies.memory);
-  const fd = openSync(copies.memory, "r");
-  fsyncSync(fd);
-  closeSync(fd);
-  writeSaved(to, readFileSync(files.devices), saved);
+  const { memory, devices } = savedFiles("");
+  for (const name of [memory, ...others.filter((other) => existsSync(join(from, other)))]) {
+    await copyFileSparse(join(from, name), join(to, name));
+    syncDurably(join(to, name));
+  }
+  writeSaved(to, readFileSync(join(from, devices)), saved);
 }
 
 /** From here on the directory has no machine: its disk goes on without. */
@@ -94,6 +95,15 @@ function writeDurably(path: string, content: Buffer | string): void {
   const fd = openSync(path, "w", 0o600);
   try {
     writeFileSync(fd, content);
+    fsyncSync(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function syncDurably(path: string): void {
+  const fd = openSync(path, "r");
+  try {
     fsyncSync(fd);
   } finally {
     closeSync(fd);

@@ -1,21 +1,26 @@
 import assert from "node:assert/strict";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { differMore } from "#core/pixels.ts";
-import type { Forks, Sandbox } from "#sdk";
-import { QEMU } from "../host-vm/guest.ts";
+import type { Sandbox } from "#sdk";
 import type { TestNode } from "../support/node.ts";
 import { output, refused } from "../support/sandbox.ts";
 import { waitUntil } from "../support/wait.ts";
 import { decodePng } from "./png.ts";
-import { createComputer, described, memtestShows, pictureOtherThan, startNodeWithMemtest } from "./screen.ts";
+import { createComputer, described, memtestShows, pictureOtherThan } from "./screen.ts";
+import {
+  answers,
+  createSystem,
+  forked,
+  monitorOf,
+  nothingIsLeft,
+  runDirOf,
+  START_MS,
+  skip,
+  startNodeWithSystem,
+} from "./system.ts";
 
-const skip = existsSync(QEMU) ? false : `${QEMU} is missing: ./dsec test fullvm installs it`;
-/** Kept for the next run: a kernel. */
-const GUEST_DIR = join(import.meta.dirname, "../../.build/guest");
-const IMAGE = "busybox-system";
-const START_MS = 600_000;
 /** In what it writes every number that is missing, or comes twice, shows. */
 const COUNTER = "i=0; while [ $i -lt 100000 ]; do echo $i; i=$((i+1)); sleep 0.1; done";
 /** All that must not be the same in two systems of one instant. */
@@ -29,29 +34,13 @@ describe("full VMs that are forked", { timeout: 1_800_000, skip }, () => {
   let parent: Sandbox;
   before(
     async () => {
-      node = await startNodeWithMemtest({ words: [`--guest-dir=${GUEST_DIR}`] });
-      await node.client.artifacts.build({ name: IMAGE, kind: "vm-image", suite: "host-busybox" });
-      parent = await node.client.sandboxes.create({ base: IMAGE, resources: { memoryMiB: 128 }, labels: { a: "1" } });
-      await answers(parent);
+      node = await startNodeWithSystem();
+      parent = await createSystem(node, { labels: { a: "1" } });
     },
     { timeout: START_MS },
   );
   after(() => node[Symbol.asyncDispose]());
 
-  const answers = (sandbox: Sandbox) =>
-    waitUntil("its system answers", START_MS, () =>
-      sandbox.run("true").then(
-        ({ ok }) => ok,
-        () => false,
-      ),
-    );
-  const monitorOf = ({ id }: Sandbox) =>
-    (JSON.parse(readFileSync(join(node.runDir, "computers", id, "vmm.json"), "utf8")) as { pid: number }).pid;
-  const instants = () => join(node.runDir, "computer-disks/volume/.shared/instants");
-  const nothingIsLeft = async () => {
-    assert.deepEqual(readdirSync(instants()), []);
-    for (const { surplus } of await node.client.nodes.resources(node.marks.edge)) assert.deepEqual(surplus, []);
-  };
   const picture = async ({ computer }: Sandbox) =>
     decodePng((await computer.screenshot({ settledMs: 500, waitMs: 50_000 })).png);
 
@@ -64,7 +53,7 @@ describe("full VMs that are forked", { timeout: 1_800_000, skip }, () => {
     await ended.result();
     const before = (await output(parent, IDENTITY)).split("\n");
     const forks = await forked(stack, parent.fork({ count: 3, labels: { b: "2" } }));
-    await nothingIsLeft();
+    await nothingIsLeft(node);
     const said = [(await output(parent, IDENTITY)).split("\n")];
     for (const fork of forks) {
       assert.deepEqual([fork.view?.parent, fork.view?.labels], [parent.id, { a: "1", b: "2" }]);
@@ -116,7 +105,7 @@ describe("full VMs that are forked", { timeout: 1_800_000, skip }, () => {
     assert.equal(differMore(before, await picture(parent), A_LINE), false, "its own screen is as it was");
   });
 
-  test("one that is paused is resumed to be forked; a copy outlives it, and is paused and forked itself", async () => {
+  test("one that is paused stays so while it is forked; a copy outlives it, and is paused and forked itself", async () => {
     await using stack = new AsyncDisposableStack();
     const [child] = await forked(stack, parent.fork({ count: 1 }));
     assert.ok(child !== undefined);
@@ -124,7 +113,7 @@ describe("full VMs that are forked", { timeout: 1_800_000, skip }, () => {
     await child.pause();
     const [grandchild] = await forked(stack, child.fork({ count: 1 }));
     assert.ok(grandchild !== undefined);
-    assert.equal((await child.info()).state, "ready");
+    assert.equal((await child.info()).state, "paused");
     await child.remove();
     await grandchild.pause();
     assert.equal(await output(grandchild, "cat /one; ps | grep -c '[s]leep 1000'"), "1\n1");
@@ -158,7 +147,7 @@ describe("full VMs that are forked", { timeout: 1_800_000, skip }, () => {
     await off.computer.power("on");
     await answers(off);
     assert.equal(await output(off, "cat /root/kept; cat /etc/hostname"), `kept\n${off.id}`);
-    process.kill(monitorOf(off), "SIGKILL");
+    process.kill(monitorOf(node, off), "SIGKILL");
     await waitUntil("it is lost", START_MS, async () => (await off.info()).state === "failed");
     const [again] = await forked(stack, off.fork({ count: 1 }));
     assert.ok(again !== undefined);
@@ -191,34 +180,34 @@ describe("full VMs that are forked", { timeout: 1_800_000, skip }, () => {
     const [victim] = await forked(stack, parent.fork({ count: 1 }));
     assert.ok(victim !== undefined);
     const forking = refused(victim.fork({ count: 2, labels: { of: "victim" } }), "SandboxLost");
-    await waitUntil("it is held", START_MS, () => existsSync(join(node.runDir, "computers", victim.id, "held")));
-    process.kill(monitorOf(victim), "SIGKILL");
+    await waitUntil("it is held", START_MS, () => existsSync(join(runDirOf(node, victim), "held")));
+    process.kill(monitorOf(node, victim), "SIGKILL");
     await forking;
     assert.deepEqual(await Array.fromAsync(node.client.sandboxes.list({ labels: { of: "victim" } })), []);
     await waitUntil("it is lost", START_MS, async () => (await victim.info()).state === "failed");
-    await nothingIsLeft();
+    await nothingIsLeft(node);
   });
 
   test("a monitor that hangs holds up nobody else: calls end at their time and leave nothing, and it goes on when it can", async () => {
     await using stack = new AsyncDisposableStack();
     const [hung] = await forked(stack, parent.fork({ count: 1 }));
     assert.ok(hung !== undefined);
-    process.kill(monitorOf(hung), "SIGSTOP");
+    process.kill(monitorOf(node, hung), "SIGSTOP");
     const late = { timeoutMs: 3_000 };
     await refused(hung.fork({ count: 2, labels: { of: "hung" }, ...late }), "DeadlineExceeded");
     await refused(hung.packDiff({ name: "hung", keep: ["credentials", "history"], ...late }), "DeadlineExceeded");
     assert.equal(await output(parent, "echo alive"), "alive");
     const left = () => Array.fromAsync(node.client.sandboxes.list({ labels: { of: "hung" } }));
     await waitUntil("its copies are gone", START_MS, async () => (await left()).length === 0);
-    process.kill(monitorOf(hung), "SIGCONT");
+    process.kill(monitorOf(node, hung), "SIGCONT");
     assert.equal(await output(hung, "echo alive"), "alive");
     assert.equal((await hung.computer.info()).power, "on");
-    await nothingIsLeft();
+    await nothingIsLeft(node);
   });
 
   test("a node that is killed meanwhile lets it go on, and comes back without half of a copy", async () => {
     const forking = parent.fork({ count: 2, labels: { of: "killed" } }).catch(() => undefined);
-    await waitUntil("it is held", START_MS, () => existsSync(join(node.runDir, "computers", parent.id, "held")));
+    await waitUntil("it is held", START_MS, () => existsSync(join(runDirOf(node, parent), "held")));
     await node.kill();
     await forking;
     await node.start();
@@ -226,29 +215,18 @@ describe("full VMs that are forked", { timeout: 1_800_000, skip }, () => {
     assert.equal(await output(parent, "echo alive"), "alive");
     assert.equal((await parent.computer.info()).power, "on");
     assert.deepEqual(await Array.fromAsync(node.client.sandboxes.list({ labels: { of: "killed" } })), []);
-    await nothingIsLeft();
+    await nothingIsLeft(node);
   });
 
   test("a full volume refuses it by its type, leaves nothing, and holds up nobody", async () => {
-    await using small = await startNodeWithMemtest({
-      words: [`--guest-dir=${GUEST_DIR}`, "--vm-volume-size=256MiB"],
-    });
-    await small.client.artifacts.build({ name: IMAGE, kind: "vm-image", suite: "host-busybox" });
-    const sandbox = await small.client.sandboxes.create({ base: IMAGE, resources: { memoryMiB: 128 } });
-    await answers(sandbox);
+    await using small = await startNodeWithSystem({ words: ["--vm-volume-size=256MiB"] });
+    const sandbox = await createSystem(small);
     // Its own disk takes what there is: it hears of that as of a broken disk.
     await sandbox.run("dd if=/dev/urandom of=/big bs=1M count=200; sync", { timeLimitMs: START_MS });
     await refused(sandbox.fork({ count: 2 }), "StorageFull");
     assert.equal(await output(sandbox, "echo alive"), "alive");
     assert.equal((await sandbox.computer.info()).power, "on");
     assert.equal((await Array.fromAsync(small.client.sandboxes.list())).length, 1);
-    for (const { surplus } of await small.client.nodes.resources(small.marks.edge)) assert.deepEqual(surplus, []);
+    await nothingIsLeft(small);
   });
 });
-
-async function forked(stack: AsyncDisposableStack, forks: Promise<Forks>): Promise<readonly Sandbox[]> {
-  return (await forks).forks.map((made) => {
-    assert.ok("sandbox" in made, "error" in made ? made.error.message : "");
-    return stack.use(made.sandbox);
-  });
-}
