@@ -1,44 +1,23 @@
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
-import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { Sandbox } from "#sdk";
-import { QEMU } from "../host-vm/guest.ts";
-import { startNode, type TestNode } from "../support/node.ts";
+import type { TestNode } from "../support/node.ts";
 import { output, refused } from "../support/sandbox.ts";
 import { waitUntil } from "../support/wait.ts";
 import { described } from "./screen.ts";
-
-const skip = existsSync(QEMU) ? false : `${QEMU} is missing: ./dsec test fullvm installs it`;
-/** Kept for the next run: a kernel. */
-const GUEST_DIR = join(import.meta.dirname, "../../.build/guest");
-const IMAGE = "busybox-system";
-/** A system of busybox starts within seconds; in software, on a busy machine, within minutes. */
-const START_MS = 600_000;
+import { answers, createSystem, START_MS, skip, startNodeWithSystem } from "./system.ts";
 
 describe("a full VM whose system carries the agent", { timeout: 1_800_000, skip }, () => {
   let node: TestNode;
   let sandbox: Sandbox;
   before(
     async () => {
-      node = await startNode({ words: ["--accelerator=tcg", `--guest-dir=${GUEST_DIR}`] });
-      await node.client.artifacts.build({ name: IMAGE, kind: "vm-image", suite: "host-busybox" });
-      sandbox = await node.client.sandboxes.create({ base: IMAGE, resources: { memoryMiB: 256 } });
-      await started(sandbox);
+      node = await startNodeWithSystem();
+      sandbox = await createSystem(node, { resources: { memoryMiB: 256 } });
     },
     { timeout: START_MS },
   );
   after(() => node[Symbol.asyncDispose]());
-
-  /** A computer is ready when it is switched on; a call waits for its system, but not for ever. */
-  async function started(computer: Sandbox): Promise<void> {
-    await waitUntil("the system starts", START_MS, () =>
-      computer.run("true").then(
-        ({ ok }) => ok,
-        () => false,
-      ),
-    );
-  }
 
   test("commands, files, sessions and ports work, as root of the whole machine", async () => {
     assert.deepEqual(sandbox.view?.computer, { firmware: "bios", devices: "virtio", agent: true });
@@ -119,7 +98,7 @@ describe("a full VM whose system carries the agent", { timeout: 1_800_000, skip 
     const command = await sandbox.start("sleep 100000");
     await sandbox.computer.power("reset");
     assert.equal((await command.wait()).status?.cause, "agent-lost");
-    await started(sandbox);
+    await answers(sandbox);
     assert.equal(await output(sandbox, "cat /root/kept"), "kept");
     assert.equal((await sandbox.info()).state, "ready");
   });
@@ -129,6 +108,6 @@ describe("a full VM whose system carries the agent", { timeout: 1_800_000, skip 
     await waitUntil("it is off", START_MS, async () => (await sandbox.computer.info()).power === "off");
     await refused(sandbox.run("true"), "FailedPrecondition", /is off/);
     await sandbox.computer.power("on");
-    await started(sandbox);
+    await answers(sandbox);
   });
 });

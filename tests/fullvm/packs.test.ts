@@ -1,21 +1,16 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { PackOptions, Sandbox } from "#sdk";
-import { QEMU } from "../host-vm/guest.ts";
 import { dsec } from "../support/cli.ts";
 import { startNode, type TestNode } from "../support/node.ts";
 import { output, refused } from "../support/sandbox.ts";
 import { waitUntil } from "../support/wait.ts";
-import { createComputer, startNodeWithMemtest } from "./screen.ts";
+import { createComputer } from "./screen.ts";
+import { createSystem, GUEST_DIR, IMAGE, nothingIsLeft, START_MS, skip, startNodeWithSystem } from "./system.ts";
 
-const skip = existsSync(QEMU) ? false : `${QEMU} is missing: ./dsec test fullvm installs it`;
-/** Kept for the next run: a kernel. */
-const GUEST_DIR = join(import.meta.dirname, "../../.build/guest");
-const IMAGE = "busybox-system";
-const START_MS = 600_000;
 const MIB = 1024 * 1024;
 const WHOLE: Pick<PackOptions, "keep"> = { keep: ["credentials", "history"] };
 
@@ -27,11 +22,10 @@ describe("full VMs that are packed", { timeout: 1_800_000, skip }, () => {
   before(
     async () => {
       shared = mkdtempSync(join(tmpdir(), "dsec-shared-"));
-      const words = [`--guest-dir=${GUEST_DIR}`, `--store=${shared}`];
-      node = await startNodeWithMemtest({ words });
-      other = await startNode({ words: ["--accelerator=tcg", ...words] });
-      await node.client.artifacts.build({ name: IMAGE, kind: "vm-image", suite: "host-busybox" });
-      sandbox = await created(node, IMAGE);
+      const store = `--store=${shared}`;
+      node = await startNodeWithSystem({ words: [store] });
+      other = await startNode({ words: ["--accelerator=tcg", `--guest-dir=${GUEST_DIR}`, store] });
+      sandbox = await createSystem(node);
     },
     { timeout: START_MS },
   );
@@ -40,21 +34,6 @@ describe("full VMs that are packed", { timeout: 1_800_000, skip }, () => {
     await node[Symbol.asyncDispose]();
     rmSync(shared, { recursive: true });
   });
-
-  async function created({ client }: TestNode, base: string): Promise<Sandbox> {
-    const made = await client.sandboxes.create({ base, resources: { memoryMiB: 128 } });
-    await waitUntil("its system answers", START_MS, () =>
-      made.run("true").then(
-        ({ ok }) => ok,
-        () => false,
-      ),
-    );
-    return made;
-  }
-  const nothingIsLeft = async () => {
-    assert.deepEqual(readdirSync(join(node.runDir, "computer-disks/volume/.shared/instants")), []);
-    for (const { surplus } of await node.client.nodes.resources(node.marks.edge)) assert.deepEqual(surplus, []);
-  };
 
   test("what was installed at the screen starts on another node, as often as it is packed", async () => {
     const before = await node.client.artifacts.info(IMAGE);
@@ -67,16 +46,16 @@ describe("full VMs that are packed", { timeout: 1_800_000, skip }, () => {
     assert.deepEqual(packed.artifact.parents, [before.digest]);
     assert.equal(packed.artifact.layers.length, 1);
     assert.equal(await output(sandbox, "tool"), "installed");
-    await nothingIsLeft();
+    await nothingIsLeft(node);
     await node.client.artifacts.push("installed:v1");
-    const second = await created(other, "installed:v1");
+    const second = await createSystem(other, { base: "installed:v1" });
     assert.equal(await output(second, "tool; md5sum </data | cmp - /sum && echo whole"), "installed\nwhole");
     await output(second, "echo more >/more; rm /data");
     const again = await dsec(other, ["pack", second.id, "installed:v2", "--keep", "credentials", "--keep", "history"]);
     assert.deepEqual([again.status, again.stdout], [0, "installed:v2\n"], again.stderr);
     await other.client.artifacts.push("installed:v2");
     await second.remove();
-    const third = await created(node, "installed:v2");
+    const third = await createSystem(node, { base: "installed:v2" });
     assert.equal(await output(third, "tool; cat /more; ls /data 2>/dev/null || echo gone"), "installed\nmore\ngone");
     await third.remove();
     assert.equal(await output(sandbox, "ls /more 2>/dev/null || echo own"), "own");
@@ -106,7 +85,7 @@ describe("full VMs that are packed", { timeout: 1_800_000, skip }, () => {
     await using computer = await createComputer(node);
     await refused(computer.packDiff({ name: "x", ...WHOLE }), "FailedPrecondition", /no disk/);
     await refused(node.client.artifacts.info("x"), "NotFound");
-    await nothingIsLeft();
+    await nothingIsLeft(node);
   });
 
   test("what the firmware has kept comes along, and a copy begins with that", async () => {
@@ -138,8 +117,8 @@ describe("full VMs that are packed", { timeout: 1_800_000, skip }, () => {
     await waitUntil("it is lost", START_MS, async () => (await sandbox.info()).state === "failed");
     const lost = await sandbox.packDiff({ name: "late:lost", ...WHOLE });
     assert.equal(lost.layer, off.layer, "the same disk is the same image");
-    await nothingIsLeft();
-    const copy = await created(node, "late:paused");
+    await nothingIsLeft(node);
+    const copy = await createSystem(node, { base: "late:paused" });
     assert.equal(await output(copy, "cat /late"), "late");
     await copy.remove();
   });

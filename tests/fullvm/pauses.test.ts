@@ -4,18 +4,13 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { differMore } from "#core/pixels.ts";
 import type { Sandbox } from "#sdk";
-import { QEMU } from "../host-vm/guest.ts";
 import type { TestNode } from "../support/node.ts";
 import { output, refused } from "../support/sandbox.ts";
 import { waitUntil } from "../support/wait.ts";
 import { decodePng } from "./png.ts";
-import { createComputer, described, memtestShows, pictureOtherThan, startNodeWithMemtest } from "./screen.ts";
+import { createComputer, described, memtestShows, pictureOtherThan } from "./screen.ts";
+import { answers, createSystem, dirOf, monitorOf, runDirOf, START_MS, skip, startNodeWithSystem } from "./system.ts";
 
-const skip = existsSync(QEMU) ? false : `${QEMU} is missing: ./dsec test fullvm installs it`;
-/** Kept for the next run: a kernel. */
-const GUEST_DIR = join(import.meta.dirname, "../../.build/guest");
-const IMAGE = "busybox-system";
-const START_MS = 600_000;
 const LONG_AGO_S = 1_000_000_000;
 
 describe("full VMs that are paused", { timeout: 1_800_000, skip }, () => {
@@ -23,24 +18,13 @@ describe("full VMs that are paused", { timeout: 1_800_000, skip }, () => {
   let sandbox: Sandbox;
   before(
     async () => {
-      node = await startNodeWithMemtest({ words: [`--guest-dir=${GUEST_DIR}`] });
-      await node.client.artifacts.build({ name: IMAGE, kind: "vm-image", suite: "host-busybox" });
-      sandbox = await node.client.sandboxes.create({ base: IMAGE, resources: { memoryMiB: 128 } });
-      await waitUntil("the system starts", START_MS, () =>
-        sandbox.run("true").then(
-          ({ ok }) => ok,
-          () => false,
-        ),
-      );
+      node = await startNodeWithSystem();
+      sandbox = await createSystem(node);
     },
     { timeout: START_MS },
   );
   after(() => node[Symbol.asyncDispose]());
 
-  const dirOf = ({ id }: Sandbox) => join(node.runDir, "computer-disks", "volume", id, "upper");
-  const runDirOf = ({ id }: Sandbox) => join(node.runDir, "computers", id);
-  const monitorOf = (of: Sandbox) =>
-    (JSON.parse(readFileSync(join(runDirOf(of), "vmm.json"), "utf8")) as { pid: number }).pid;
   const again = () => {
     sandbox = node.client.sandboxes.use(sandbox.id);
   };
@@ -52,7 +36,7 @@ describe("full VMs that are paused", { timeout: 1_800_000, skip }, () => {
     for (const round of ["first", "second", "third"]) {
       await output(sandbox, `date -s @${LONG_AGO_S}`);
       const counted = Number(await output(sandbox, "cat /tmp/count || echo 0"));
-      const pid = monitorOf(sandbox);
+      const pid = monitorOf(node, sandbox);
       await sandbox.pause();
       assert.equal((await sandbox.info()).state, "paused", round);
       assert.ok(!existsSync(`/proc/${pid}`), "the monitor has ended");
@@ -94,9 +78,9 @@ describe("full VMs that are paused", { timeout: 1_800_000, skip }, () => {
     await sandbox.pause();
     assert.equal(await output(sandbox, "ps | grep -c '[s]leep 100000'"), "1");
     for (const [point, path] of [
-      ["held", () => join(runDirOf(sandbox), "held")],
-      ["its memory is written", () => join(dirOf(sandbox), "memory")],
-      ["saved", () => join(dirOf(sandbox), "saved.json")],
+      ["held", () => join(runDirOf(node, sandbox), "held")],
+      ["its memory is written", () => join(dirOf(node, sandbox), "memory")],
+      ["saved", () => join(dirOf(node, sandbox), "saved.json")],
     ] as const) {
       const pausing = sandbox.pause().catch(() => undefined);
       await waitUntil(point, START_MS, () => existsSync(path()));
@@ -112,7 +96,7 @@ describe("full VMs that are paused", { timeout: 1_800_000, skip }, () => {
 
   test("what is damaged is refused with the reason, and stays as it is", async () => {
     await sandbox.pause();
-    const path = join(dirOf(sandbox), "devices");
+    const path = join(dirOf(node, sandbox), "devices");
     const devices = readFileSync(path);
     writeFileSync(path, Buffer.concat([devices.subarray(0, -1), Buffer.from([(devices.at(-1) ?? 0) ^ 1])]));
     await refused(sandbox.run("true"), "FailedPrecondition", /damaged/);
@@ -128,15 +112,10 @@ describe("full VMs that are paused", { timeout: 1_800_000, skip }, () => {
     assert.equal((await sandbox.computer.info()).power, "off");
     await sandbox.pause();
     await sandbox.computer.power("on");
-    await waitUntil("it starts again", START_MS, () =>
-      sandbox.run("true").then(
-        ({ ok }) => ok,
-        () => false,
-      ),
-    );
+    await answers(sandbox);
     await sandbox.pause();
     await sandbox.remove();
-    assert.ok(!existsSync(dirOf(sandbox)) && !existsSync(runDirOf(sandbox)));
+    assert.ok(!existsSync(dirOf(node, sandbox)) && !existsSync(runDirOf(node, sandbox)));
   });
 
   test("a system without an agent goes on, and shows and hears; by UEFI too", async () => {
