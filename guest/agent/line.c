@@ -117,15 +117,20 @@ static bool give(struct session *session, const struct task *line) {
 	return sendmsg(session->runner, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
+static uint64_t line_limit(const struct task *task) {
+	return task->time_limit_us > 0 ? task->began_us + task->time_limit_us : NEVER;
+}
+
 void line_advance(struct agent *agent, struct session *session) {
-	if (session->current != NULL || session->over || session->shell == 0 || list_empty(&session->lines)) return;
+	if (session->current != NULL || session->over || !session->open || list_empty(&session->lines)) return;
 	struct task *line = OWNER_OF(session->lines.next, struct task, queued);
 	link_leave(&line->queued);
 	session->current = line;
+	session->told_us = 0;
 	session->cpu_us = tree_cpu_us(session->shell);
 	remember_older(session);
 	line->began_us = agent->now_us;
-	line->deadline_us = line->time_limit_us > 0 ? agent->now_us + line->time_limit_us : NEVER;
+	line->deadline_us = line_limit(line);
 	agent_timer(agent, line->deadline_us);
 	/* A runner that takes nothing is dead or stopped: the one is noticed when it is reaped, the other at the line's time limit. */
 	(void)give(session, line);
@@ -164,12 +169,12 @@ void line_end(struct agent *agent, struct task *task, uint8_t cause, int32_t val
 	task_finish(agent, task);
 }
 
-/* To what the line started and is still there. The number of those. */
-static size_t signal_processes(const struct session *session, int signal) {
+/* To what descends from a process of the session, but for these children and what they started. The number of those. */
+static size_t signal_below(const struct session *session, pid_t root, const pid_t *but, size_t but_count, int signal) {
 	struct tree tree;
 	size_t count = 0;
 	if (!tree_read(&tree)) return 0;
-	tree_mark(&tree, session->task->pid, session->older, session->older_count);
+	tree_mark(&tree, root, but, but_count);
 	for (size_t i = 0; i < tree.count; i++) {
 		const struct process *process = &tree.all[i];
 		if (!process->inside || process->pid == session->shell || process->state == 'Z') continue;
@@ -178,6 +183,31 @@ static size_t signal_processes(const struct session *session, int signal) {
 	}
 	tree_free(&tree);
 	return count;
+}
+
+/* To what the line started and is still there. */
+static size_t signal_processes(const struct session *session, int signal) {
+	return signal_below(session, session->task->pid, session->older, session->older_count, signal);
+}
+
+static void tell_later(struct agent *agent, struct task *task) {
+	uint64_t next = agent->now_us + TELL_US, limit = line_limit(task);
+	if (next >= task->shell->told_us) next = NEVER;
+	task->deadline_us = next < limit ? next : limit;
+	agent_timer(agent, task->deadline_us);
+}
+
+/*
+ * A shell that was told to give its line up just before it began it, or while it started a program, has done neither: it is told
+ * again, and so is what it has started since. What it had started before has been told.
+ */
+static void tell_again(struct agent *agent, struct task *task) {
+	struct session *session = task->shell;
+	if (session_has_shell(agent, session)) {
+		session_give_up(agent, session);
+		signal_below(session, session->shell, session->told, session->told_count, SIGINT);
+	}
+	tell_later(agent, task);
 }
 
 void line_signal(struct agent *agent, struct task *task, int signal) {
@@ -189,16 +219,25 @@ void line_signal(struct agent *agent, struct task *task, int signal) {
 		return;
 	}
 	bool interrupt = signal == SIGINT && session_has_shell(agent, session);
-	/* The shell must know before the process that it waits for is gone. */
-	if (interrupt) session_give_up(agent, session);
+	if (interrupt) {
+		session->told_us = agent->now_us + GRACE_US;
+		session->told_count = tree_children(session->shell, session->told, OLDER_LIMIT);
+		/* The shell must know before the process that it waits for is gone. */
+		session_give_up(agent, session);
+	}
 	size_t others = signal_processes(session, signal);
 	/* Where nothing else runs, the shell, or what has taken its place, is what the line runs. */
 	if (!interrupt && others == 0) session_signal_shell(session, signal);
+	if (interrupt && !task->timed_out) tell_later(agent, task);
 }
 
 void line_expire(struct agent *agent, struct task *task) {
 	struct session *session = task->shell;
 	if (session == NULL || session->current != task) return;
+	if (!task->timed_out && !task->forgotten && agent->now_us < line_limit(task)) {
+		tell_again(agent, task);
+		return;
+	}
 	if (!task->timed_out) session->late_us = agent->now_us + GRACE_US;
 	task->timed_out = true;
 	if (agent->now_us >= session->late_us) {

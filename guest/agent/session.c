@@ -92,6 +92,10 @@ static void heard(struct agent *agent, struct session *session, const struct run
 		if (session->shell == 0 && message->value > 0) know_shell(session, message->value);
 		break;
 	case RUNNER_DONE:
+		if (message->sequence == 0) {
+			session->open = true;
+			line_advance(agent, session);
+		}
 		/* A number of an earlier line is a late one. */
 		if (line == NULL || message->sequence != session->sequence || session->over) break;
 		line_end(agent, line, CAUSE_EXITED, message->value & 0xff);

@@ -4,7 +4,7 @@
 
 #include "agent.h"
 
-/* Children that a session had when its line began: more are not told apart from those of the line. */
+/* Children that are remembered, of a session when its line began and of its shell when that was interrupted: more are not told apart from those that came later. */
 #define OLDER_LIMIT 1024
 
 /* To the runner, with the descriptors of a line. */
@@ -16,7 +16,7 @@ struct line_message {
 /* From the runner. The session's user may look into it and forge: it can only say about its own session. */
 enum runner_says {
 	RUNNER_READY = 1, /* value: the pid of the shell */
-	RUNNER_DONE = 2,  /* value: the status of the line */
+	RUNNER_DONE = 2,  /* value: the status of the line; of none, number 0: the shell takes lines from now on */
 	RUNNER_OVER = 3,  /* the shell has ended. value: its exit code, or minus the signal */
 };
 
@@ -34,6 +34,7 @@ struct session {
 	struct link lines;
 	struct task *current; /* the line that the shell has */
 	uint32_t sequence;
+	bool open;   /* the shell takes lines */
 	bool over;   /* no line begins any more */
 	bool ending; /* what it started is being killed */
 	uint32_t passes;
@@ -41,6 +42,10 @@ struct session {
 	uint64_t late_us;   /* when a line that does not come back ends the session */
 	pid_t older[OLDER_LIMIT];
 	size_t older_count;
+	/* A line that was interrupted: until when its shell is told so again, and the children that it had when it was told first. */
+	uint64_t told_us;
+	pid_t told[OLDER_LIMIT];
+	size_t told_count;
 };
 
 void session_signal_shell(const struct session *session, int signal);

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { GuestLink } from "#core/guest.ts";
 import {
   type AgentBuild,
@@ -252,6 +253,57 @@ forEachBuild((build) => {
         else assert.fail(`signal ${signal} ended the session`);
       }
       assert.equal((await session.line("echo alive")).out, "alive\n");
+      await session.close();
+    });
+
+    test("SIGINT gives a line up whenever it comes, with all that it has called", async () => {
+      await using agent = await start(build);
+      const link = await agent.connect();
+      const lines = [
+        "sleep 600; echo rest",
+        "while :; do :; done",
+        "f() { g; sleep 600; }; g() { sleep 600; }; f; sleep 600",
+      ];
+      for (let opened = 0; opened < 6; opened++) {
+        const session = await Session.open(link);
+        // The first one meets a shell that has not begun: from before it has the line to after its program runs.
+        for (let round = 0; round < 12; round++) {
+          const text = Buffer.from(lines[round % lines.length] ?? "");
+          const number = nextNumber();
+          const recorder = new Recorder((stream, offset) => link.acknowledge(number, stream, offset));
+          const action = { type: "line", session: session.number, text } as const;
+          await link.start(number, { ...EXEC_DEFAULTS, action }, recorder);
+          await sleep(round + opened < 2 ? 0 : (round * opened) % 7);
+          link.signal(number, 2, "group");
+          const { cause, code, signal, sessionEnded } = await recorder.status.promise;
+          link.forget(number);
+          const seen = [cause, code, signal, sessionEnded, recorder.text("stdout")];
+          const expected =
+            cause === "signaled"
+              ? [cause, undefined, "SIGINT", undefined, ""]
+              : ["exited", 130, undefined, undefined, ""];
+          assert.deepEqual(seen, expected, `round ${round}`);
+        }
+        assert.equal((await session.line("echo alive")).out, "alive\n");
+        await session.close();
+      }
+    });
+
+    test("what hears SIGINT and goes on is told once", async () => {
+      await using agent = await start(build);
+      const link = await agent.connect();
+      const session = await Session.open(link);
+      const number = nextNumber();
+      const recorder = new Recorder((stream, offset) => link.acknowledge(number, stream, offset));
+      const ready = Promise.withResolvers<void>();
+      recorder.onOutput = () => ready.resolve();
+      const text = Buffer.from(`sh -c 'trap "echo heard; n=1" INT; echo ready; sleep 0.5; sleep 2; exit 3'; echo rest`);
+      await link.start(number, { ...EXEC_DEFAULTS, action: { type: "line", session: session.number, text } }, recorder);
+      await ready.promise;
+      link.signal(number, 2, "group");
+      const end = await recorder.status.promise;
+      assert.deepEqual([end.code, recorder.text("stdout")], [130, "ready\nheard\n"]);
+      link.forget(number);
       await session.close();
     });
 
