@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createServer, type Server, type Socket } from "node:net";
+import { connect, createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, describe, test } from "node:test";
-import { connectMachine, MachineFailure } from "./machine.ts";
+import { connectMachine, MachineControl, MachineFailure } from "./machine.ts";
 
 /** A port whose other end the test plays: each line is answered by what `answer` makes of it. */
 async function port(path: string, answer: (line: string, socket: Socket) => void): Promise<Server> {
@@ -74,5 +74,18 @@ describe("the lines to a machine", () => {
     await heard.promise;
     controller.abort(new Error("enough"));
     await assert.rejects(connecting, { message: "enough" });
+  });
+
+  test("one that stops answering is asked again, and what was asked is not kept", async () => {
+    let asked = 0;
+    await using _server = await port(join(dir, "late"), (line, socket) => {
+      asked += 1;
+      if (asked !== 1) socket.write(`${line.split(" ")[0]} ok 1 2 3 4 5\n`);
+    });
+    const socket = connect(join(dir, "late"));
+    const control = new MachineControl(socket, 200);
+    await assert.rejects(control.usage(), { kind: "Unavailable" });
+    assert.equal((await control.usage()).pids, 1);
+    control.close();
   });
 });

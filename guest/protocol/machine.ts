@@ -31,18 +31,25 @@ const LONGEST_LINE_BYTES = 16 * 1024;
 const VERSION = "1";
 const NONCE_BYTES = 32;
 const SEED_BYTES = 64;
+/** A machine that hangs is left to those who ask; what they asked for is not kept for ever. Writing its disk out may take minutes. */
+const ASK_LIMIT_MS = 600_000;
 /** More before a nonce than QEMU, the kernel and the bridge can have held of a connection before. */
 const STALE_LIMIT_BYTES = 16 * 1024 * 1024;
+
+interface Waiting {
+  readonly verb: string;
+  readonly resolve: (text: string) => void;
+  readonly reject: (error: Error) => void;
+  readonly timer: NodeJS.Timeout;
+}
 
 /** The lines between the node and the first process of a machine; README.md has them. One connection at a time. */
 export class MachineControl {
   /** Resolves when the connection is gone: the machine has ended, or another took its place. */
   readonly closed: Promise<void>;
   readonly #socket: Socket;
-  readonly #waiting = new Map<
-    string,
-    { verb: string; resolve: (text: string) => void; reject: (error: Error) => void }
-  >();
+  readonly #waiting = new Map<string, Waiting>();
+  readonly #limitMs: number;
   /** The connection to the agent: the port takes one at a time. */
   #agent: Socket | undefined;
   /** Tells answers to this connection from those to one before. */
@@ -50,8 +57,10 @@ export class MachineControl {
   #last = 0;
   #open = true;
 
-  constructor(socket: Socket) {
+  /** An answer may take `limitMs`; then who asked gets `Unavailable`. */
+  constructor(socket: Socket, limitMs = ASK_LIMIT_MS) {
     this.#socket = socket;
+    this.#limitMs = limitMs;
     const lines = new BoundedLines(LONGEST_LINE_BYTES);
     socket.on("data", (bytes) => {
       const whole = lines.push(bytes);
@@ -175,7 +184,12 @@ export class MachineControl {
     this.#last += 1;
     const id = `${this.#prefix}.${this.#last}`;
     const { promise, resolve, reject } = Promise.withResolvers<string>();
-    this.#waiting.set(id, { verb, resolve, reject });
+    const timer = setTimeout(() => {
+      this.#waiting.delete(id);
+      reject(new SandboxError("Unavailable", `the machine does not answer ${verb}`));
+    }, this.#limitMs);
+    timer.unref();
+    this.#waiting.set(id, { verb, resolve, reject, timer });
     // The end of a line that an earlier connection left unfinished comes first.
     this.#socket.write(`${this.#last === 1 ? "\n" : ""}${[id, verb, ...words].join(" ")}\n`);
     return promise;
@@ -190,13 +204,17 @@ export class MachineControl {
     const waiting = this.#waiting.get(id);
     if (waiting === undefined) return;
     this.#waiting.delete(id);
+    clearTimeout(waiting.timer);
     if (status === "ok") waiting.resolve(words.join(" "));
     else waiting.reject(new MachineFailure(waiting.verb, Number(words[0]), words.slice(1).join(" ")));
   }
 
   #end(): void {
     this.#open = false;
-    for (const { reject } of this.#waiting.values()) reject(gone());
+    for (const { reject, timer } of this.#waiting.values()) {
+      clearTimeout(timer);
+      reject(gone());
+    }
     this.#waiting.clear();
   }
 }

@@ -16,24 +16,29 @@ interface Waiting {
   readonly order: string;
   readonly resolve: (value: unknown) => void;
   readonly reject: (error: SandboxError) => void;
+  readonly timer: NodeJS.Timeout;
 }
 
 /** The longest are answers with the console's ring, of which any byte may take six. */
 const LONGEST_LINE_BYTES = 1024 * 1024;
+/** All are done in milliseconds but what writes disks out. One that hangs must not hold who adopts it, nor who waits for its machine. */
+const ORDER_LIMIT_MS = 120_000;
 
-/** QEMU's monitor: orders out, answers and events in. One connection at a time. */
+/** QEMU's monitor: orders out, answers and events in. One connection at a time, which ends when an order has no answer within its time. */
 export class Qmp {
   readonly events = new EventEmitter();
   /** Resolves when the connection is gone: QEMU has ended. */
   readonly closed: Promise<void>;
   readonly #socket: Socket;
   readonly #waiting = new Map<number, Waiting>();
+  readonly #limitMs: number;
   #last = 0;
   #open = true;
 
   /** `socket` is connected. */
-  constructor(socket: Socket) {
+  constructor(socket: Socket, limitMs = ORDER_LIMIT_MS) {
     this.#socket = socket;
+    this.#limitMs = limitMs;
     const lines = new BoundedLines(LONGEST_LINE_BYTES);
     socket.on("data", (bytes) => {
       const whole = lines.push(bytes)?.map(parseLine);
@@ -51,12 +56,14 @@ export class Qmp {
     });
   }
 
-  /** Carries out an order. Rejects with `Internal` when QEMU refuses, with `SandboxLost` when it is gone. */
+  /** Carries out an order. Rejects with `Internal` when QEMU refuses, with `SandboxLost` when it is gone or does not answer. */
   order(name: string, words: Readonly<Record<string, unknown>> = {}): Promise<unknown> {
     if (!this.#open) return Promise.reject(gone(name));
     this.#last += 1;
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-    this.#waiting.set(this.#last, { order: name, resolve, reject });
+    const timer = setTimeout(() => this.#socket.destroy(), this.#limitMs);
+    timer.unref();
+    this.#waiting.set(this.#last, { order: name, resolve, reject, timer });
     this.#socket.write(`${JSON.stringify({ execute: name, arguments: words, id: this.#last })}\n`);
     return promise;
   }
@@ -73,25 +80,29 @@ export class Qmp {
     const waiting = line.id === undefined ? undefined : this.#waiting.get(line.id);
     if (waiting === undefined || line.id === undefined) return;
     this.#waiting.delete(line.id);
+    clearTimeout(waiting.timer);
     if (line.error === undefined) waiting.resolve(line.return);
     else waiting.reject(new SandboxError("Internal", `QEMU refuses ${waiting.order}: ${line.error.desc}`));
   }
 
   #end(): void {
     this.#open = false;
-    for (const { order, reject } of this.#waiting.values()) reject(gone(order));
+    for (const { order, reject, timer } of this.#waiting.values()) {
+      clearTimeout(timer);
+      reject(gone(order));
+    }
     this.#waiting.clear();
   }
 }
 
-/** Connects to the monitor of a QEMU that listens at `path`. Rejects with the system's error when nobody does. */
-export async function connectQmp(path: string): Promise<Qmp> {
+/** Connects to the monitor of a QEMU that listens at `path`. Rejects with the system's error when nobody does. An order may take `limitMs`. */
+export async function connectQmp(path: string, limitMs?: number): Promise<Qmp> {
   const socket = connect(path);
   await new Promise<void>((resolve, reject) => {
     socket.once("connect", resolve);
     socket.once("error", reject);
   });
-  const qmp = new Qmp(socket);
+  const qmp = new Qmp(socket, limitMs);
   await qmp.order("qmp_capabilities");
   return qmp;
 }
@@ -108,5 +119,5 @@ function parseLine(text: string): Line | undefined {
 }
 
 function gone(order: string): SandboxError {
-  return new SandboxError("SandboxLost", `the machine has ended before ${order}`);
+  return new SandboxError("SandboxLost", `the machine has ended, or hangs, before ${order}`);
 }
