@@ -78,6 +78,7 @@ async function bootCold(): Promise<void> {
       memory: { sizeMiB: MACHINE_MIB },
       kernel,
       initramfs,
+      lender: undefined,
     } as const;
     const signal = AbortSignal.timeout(120_000);
     const machine = await vmm.start({ ...parts, disks: emptyDisks(8), devices: undefined }, place, signal);

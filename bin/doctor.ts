@@ -1,5 +1,6 @@
 import { guestDirOf } from "#backends/microvm/config.ts";
 import { machineFact } from "#backends/microvm/doctor.ts";
+import { lendingFact } from "#backends/microvm/lender.ts";
 import { flag } from "#core/setting-kinds.ts";
 import { defineSettings } from "#core/settings.ts";
 import type { HostFact } from "#host/probe/fact.ts";
@@ -18,7 +19,8 @@ export async function doctor(argv: readonly string[], places: Places, sink: Node
   const programs = { agent: built("dsec-agent"), cradle: built("dsec-cradle"), shell: SESSION_SHELL };
   const guestDir = guestDirOf({ guestDir: undefined }, places.dataDir);
   const machines = await machineFact({ guestDir, programs, uid: FIRST_UID });
-  const facts = [...(await probeHost({ dataDir: places.dataDir })), machines];
+  const memory = await lendingFact(built("dsec-lend.so"));
+  const facts = [...(await probeHost({ dataDir: places.dataDir })), machines, memory];
   sink.write(json ? `${JSON.stringify(facts)}\n` : facts.map(textOf).join(""));
   return 0;
 }

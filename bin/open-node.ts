@@ -129,6 +129,7 @@ function backendPlaces({ edge, dataDir, runDir }: NodeConfig) {
     cradle: built("dsec-cradle"),
     agent: built("dsec-agent"),
     view: built("dsec-view"),
+    lender: built("dsec-lend.so"),
     shell: SESSION_SHELL,
   };
   return { edge: parseEdgeId(edge), dataDir, runDir, binaries };

@@ -30,6 +30,7 @@ import { copyDisk, diskIn, diskPath, makeDisk, roomError } from "./disk.ts";
 import { type DiskPlan, planDisks } from "./disks.ts";
 import { Environments } from "./environments.ts";
 import { handleOf, processOf } from "./handle.ts";
+import { provenLender } from "./lender.ts";
 import { adoptGuest, type Guest, startGuest } from "./live.ts";
 import { MachinePacking } from "./packing.ts";
 import { MachinePauses } from "./pauses.ts";
@@ -43,7 +44,7 @@ export interface MicrovmOptions {
   readonly edge: EdgeId;
   readonly dataDir: string;
   readonly runDir: string;
-  readonly binaries: GuestPrograms;
+  readonly binaries: GuestPrograms & { readonly lender: string };
   /** Takes layers that sandboxes are packed into. */
   readonly store: LayerStore;
   readonly supply: Pick<LayerSupply, "metadata">;
@@ -244,9 +245,13 @@ class MicrovmBackend implements Backend {
     };
     const trial = { vmm, image, place: { ...place, dir: join(place.dir, "trial") } };
     const accelerator = await chooseAccelerator(config.accelerator, trial, log);
+    const lender = await provenLender(binaries.lender, log);
     const dir = join(guestDir, "templates");
     const shared = (name: string) => (volume.sharedDir === undefined ? undefined : join(volume.sharedDir, name));
-    const templates = await Templates.open({ vmm, image, accelerator, dir, nearDir: shared("templates"), place });
+    const templates = await Templates.open({
+      ...{ vmm, image, accelerator, lender, dir, place },
+      nearDir: shared("templates"),
+    });
     const environments = await Environments.open({
       vmm,
       place,

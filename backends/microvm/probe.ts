@@ -52,7 +52,14 @@ export async function tryKvm({ vmm, image, place }: Trial): Promise<string | und
   const { dir } = place;
   const signal = AbortSignal.timeout(TRIAL_LIMIT_MS);
   const memory = { sizeMiB: TRIAL_MEMORY_MIB };
-  const parts = { accelerator: "kvm", processors: 1, memory, disks: [], devices: undefined } as const;
+  const parts = {
+    accelerator: "kvm",
+    processors: 1,
+    memory,
+    disks: [],
+    devices: undefined,
+    lender: undefined,
+  } as const;
   rmSync(dir, { recursive: true, force: true });
   mkdirSync(dir, { recursive: true, mode: 0o700 });
   try {

@@ -24,6 +24,7 @@ describe("templates of machines", () => {
       vmm: await openQemu(),
       image: await guestImage(join(BUILD, "guest"), programs),
       accelerator: "tcg",
+      lender: undefined,
       dir: join(root, "templates"),
       nearDir: join(root, "near"),
       place: { dir: join(root, "run"), uid: 0x0800_0000, cgroups: [] },

@@ -32,6 +32,8 @@ export interface TemplateParts {
   readonly vmm: Vmm;
   readonly image: GuestImage;
   readonly accelerator: Accelerator;
+  /** Where it works here: what lends machines the memory of their template. */
+  readonly lender: string | undefined;
   /** Keeps templates; they outlive nodes. */
   readonly dir: string;
   /** Where machines that go on from them find them: what is saved of such a machine shares the data of its template there. Undefined: where they are kept. */
@@ -84,10 +86,11 @@ export class Templates {
 
   /** The same machine before it has booted. */
   coldMachine({ memoryMiB, processors, disks }: MachineShape): MachineSpec {
-    const { accelerator, image } = this.#parts;
+    const { accelerator, image, lender } = this.#parts;
     const { kernel, initramfs } = image;
     const memory = { sizeMiB: memoryMiB };
-    return { accelerator, processors, memory, kernel, initramfs, disks: emptyDisks(disks), devices: undefined };
+    const machine = { accelerator, processors, memory, kernel, initramfs, lender };
+    return { ...machine, disks: emptyDisks(disks), devices: undefined };
   }
 
   /** Names everything that must be equal in a machine for it to go on from what another has saved. */

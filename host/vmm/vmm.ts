@@ -33,6 +33,11 @@ export interface MachineSpec {
   readonly disks: readonly MachineDisk[];
   /** A file with what `saveDevices` gave of an equal machine. Without it the kernel boots. */
   readonly devices: string | undefined;
+  /**
+   * The library that lends a monitor its memory file: with it, pages that the guest frees go back to the host. Undefined: they stay until the machine
+   * ends.
+   */
+  readonly lender: string | undefined;
 }
 
 /**

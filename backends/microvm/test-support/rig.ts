@@ -16,6 +16,12 @@ import { type MicrovmOptions, openMicrovmBackend } from "../backend.ts";
 import { processOf } from "../handle.ts";
 
 const BUILD = join(import.meta.dirname, "../../../.build");
+const BINARIES = {
+  cradle: join(BUILD, "dsec-cradle"),
+  agent: join(BUILD, "dsec-agent"),
+  lender: join(BUILD, "dsec-lend.so"),
+  shell: "/bin/bash-static",
+};
 const UNKNOWN_LAYER = `sha256:${"0".repeat(64)}` as LayerDigest;
 
 /** A rig that says where the files of a sandbox are. */
@@ -36,7 +42,7 @@ export async function microvmRig(): Promise<MicrovmRig> {
   const options: MicrovmOptions = {
     ...{ edge, store },
     ...{ dataDir: join(root, "data"), runDir: join(root, "run") },
-    binaries: { cradle: join(BUILD, "dsec-cradle"), agent: join(BUILD, "dsec-agent"), shell: "/bin/bash-static" },
+    binaries: BINARIES,
     supply: new LayerSupply(store, undefined),
     mounts,
     firstUid: 0x0800_0000,

@@ -20,7 +20,8 @@ export const SCREEN_FILE = `${ROOT_DIR}/screen`;
 
 /** Joins the cgroups whose files it is given, up to `--`, then becomes the program behind. */
 const JOIN = 'while [ "$1" != -- ]; do echo $$ >"$1" || exit 71; shift; done; shift; exec "$@"';
-const WITHOUT_RIGHTS = [
+/** Words before a program that has root's user, and may do nothing but become another. */
+export const WITHOUT_RIGHTS: readonly string[] = [
   ...["setpriv", "--no-new-privs", "--inh-caps=-all"],
   ...["--bounding-set=-all,+setuid,+setgid,+sys_chroot", "--"],
 ];
@@ -40,16 +41,26 @@ export interface SpawnedMonitor extends Disposable {
 export function spawnMachine(program: string, spec: MachineSpec, place: MachinePlace): SpawnedMonitor {
   const { dir } = place;
   using files = new DisposableStack();
-  const devices = spec.devices === undefined ? [] : [openFor(files, spec.devices, "r")];
+  const given: number[] = [];
+  const give = (path: string | undefined) =>
+    path === undefined ? undefined : FIRST_FD - 1 + given.push(openFor(files, path, "r"));
+  const isLent = spec.lender !== undefined && spec.memory.file?.access === "private";
+  const lender = give(isLent ? spec.lender : undefined);
   const words = qemuWords(spec, {
     uid: place.uid,
     emptyDir: makeRootDir(place, [DEVICES_OUT]),
     monitor: join(dir, MONITOR_SOCKET),
     control: join(dir, MACHINE_PORTS.control),
     agent: join(dir, MACHINE_PORTS.agent),
-    devicesIn: devices.length === 0 ? undefined : FIRST_FD,
+    devicesIn: give(spec.devices),
+    memory: give(isLent ? spec.memory.file?.path : undefined),
   });
-  return spawnConfined([program, ...words], place, devices);
+  return spawnConfined([program, ...words], place, { fds: given, before: loading(lender) });
+}
+
+/** Words before a program that loads a library first, by its descriptor: what may read it here need not be able to there. */
+export function loading(fd: number | undefined): readonly string[] {
+  return fd === undefined ? [] : ["env", `LD_PRELOAD=/proc/self/fd/${fd}`];
 }
 
 /** Starts QEMU for a computer, as `spawnMachine` does. */
@@ -67,7 +78,7 @@ export function spawnComputer(program: string, spec: ComputerSpec, place: Machin
     control: join(dir, MACHINE_PORTS.control),
     agent: join(dir, MACHINE_PORTS.agent),
   });
-  return spawnConfined([program, ...words], place, devices);
+  return spawnConfined([program, ...words], place, { fds: devices, before: [] });
 }
 
 /** Has the files that the monitor is asked to write, and nothing else. */
@@ -87,13 +98,17 @@ function openFor(files: DisposableStack, path: string, flags: string): number {
   return fd;
 }
 
-/** The descriptors become those from `FIRST_FD` on. */
-function spawnConfined(words: readonly string[], place: MachinePlace, fds: readonly number[]): SpawnedMonitor {
+/** The descriptors become those from `FIRST_FD` on; `before` are words before the program's. */
+function spawnConfined(
+  words: readonly string[],
+  place: MachinePlace,
+  { fds, before }: { readonly fds: readonly number[]; readonly before: readonly string[] },
+): SpawnedMonitor {
   using files = new DisposableStack();
   const log = openBoundedMemory("dsec-qemu-log", SAID_BYTES);
   files.defer(() => closeSync(log));
   const apart = [...APART, ...leaving(needlessMounts(words, readMounts()))];
-  const line = ["-c", JOIN, "sh", ...place.cgroups, "--", ...apart, ...WITHOUT_RIGHTS, ...words];
+  const line = ["-c", JOIN, "sh", ...place.cgroups, "--", ...apart, ...WITHOUT_RIGHTS, ...before, ...words];
   const child = spawn("/bin/sh", line, {
     stdio: ["ignore", log, log, ...fds],
     env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },

@@ -11,6 +11,7 @@ const SPEC: MachineSpec = {
   initramfs: "/initramfs",
   disks: [{ serial: "upper", file: "/disk", access: "write" }],
   devices: undefined,
+  lender: undefined,
 };
 const PARTS: QemuParts = {
   uid: 1_000_000,
@@ -19,6 +20,7 @@ const PARTS: QemuParts = {
   control: "/control",
   agent: "/agent",
   devicesIn: undefined,
+  memory: undefined,
 };
 
 /** The value that follows a word. */
@@ -44,4 +46,13 @@ test("a machine that goes on has the devices of the one that was saved", () => {
   assert.equal(after(continued, "-incoming"), "fd:3");
   const devices = (words: readonly string[]) => words.filter((_, at) => words[at - 1] === "-device");
   assert.deepEqual(devices(continued), devices(saved));
+});
+
+test("memory that is lent has a name that leads nowhere; its machine tells what is free, and may clear what it frees without harm", () => {
+  const memory = { sizeMiB: 128, file: { path: "/template", access: "private" } } as const;
+  const words = qemuWords({ ...SPEC, memory, lender: "/lender" }, { ...PARTS, memory: 4 });
+  assert.equal(after(words, "-object"), "memory-backend-file,id=memory,size=128M,mem-path=/proc/dsec-lent-4,share=off");
+  assert.ok(!words.some((word) => word.includes("/template")));
+  assert.ok(words.some((word) => /^virtio-balloon-pci,free-page-reporting=on,page-poison=off/.test(word)));
+  assert.ok(!qemuWords({ ...SPEC, memory }, PARTS).some((word) => word.includes("balloon")));
 });

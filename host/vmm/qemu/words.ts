@@ -8,6 +8,8 @@ export interface QemuParts {
   readonly control: string;
   readonly agent: string;
   readonly devicesIn: number | undefined;
+  /** Of a memory file that is lent. */
+  readonly memory: number | undefined;
 }
 
 /** The ring that keeps the end of the console. */
@@ -15,6 +17,11 @@ export const CONSOLE_RING = "console";
 const CONSOLE_BYTES = 65_536;
 /** Translated code of an emulated guest: more than this is thrown away and made again. */
 const TRANSLATED_MIB = 64;
+
+/** What the library `host/cradle/lend.c` knows a lent file by: its descriptor follows. */
+export const LENT = "/proc/dsec-lent-";
+/** No pages are taken from the guest: it tells which are free. One that clears what it frees expects zeros there later, and then tells nothing. */
+const REPORTING = "virtio-balloon-pci,free-page-reporting=on,page-poison=off,addr=3";
 
 /** Memory by a name of ours. The others keep the parts of a saved state that QEMU leaves out when it saves devices alone out of what it wants to read. */
 export const SAVED_WORDS = {
@@ -44,10 +51,11 @@ export function qemuWords(spec: MachineSpec, parts: QemuParts): readonly string[
   return [
     ...BASE,
     ...acceleratorWords(spec.accelerator, TRANSLATED_MIB),
-    ...["-smp", String(spec.processors), "-m", `${spec.memory.sizeMiB}M`, "-object", memoryWords(spec.memory)],
+    ...["-smp", String(spec.processors), "-m", `${spec.memory.sizeMiB}M`, "-object", memoryOf(spec, parts)],
     ...["-kernel", spec.kernel, "-initrd", spec.initramfs, "-append", KERNEL_WORDS],
     ...["-chardev", `ringbuf,id=${CONSOLE_RING},size=${CONSOLE_BYTES}`, "-serial", `chardev:${CONSOLE_RING}`],
     ...["-device", "virtio-serial-pci,max_ports=4,addr=1", "-device", "virtio-rng-pci,addr=2"],
+    ...(spec.lender === undefined ? [] : ["-device", REPORTING]),
     ...portWords("control", parts.control),
     ...portWords("agent", parts.agent),
     ...spec.disks.flatMap(diskWords),
@@ -60,7 +68,7 @@ export function qemuWords(spec: MachineSpec, parts: QemuParts): readonly string[
 
 /** The words that say what a machine is, without those that say where its parts are. */
 export function shapeWords(spec: MachineSpec): readonly string[] {
-  const { accelerator, processors, memory, disks } = spec;
+  const { accelerator, processors, memory, disks, lender } = spec;
   return qemuWords(
     {
       ...{
@@ -70,10 +78,11 @@ export function shapeWords(spec: MachineSpec): readonly string[] {
         kernel: "",
         initramfs: "",
         devices: undefined,
+        lender,
       },
       disks: disks.map((disk) => ({ ...disk, file: undefined })),
     },
-    { uid: 0, emptyDir: "", monitor: "", control: "", agent: "", devicesIn: undefined },
+    { uid: 0, emptyDir: "", monitor: "", control: "", agent: "", devicesIn: undefined, memory: undefined },
   );
 }
 
@@ -87,6 +96,11 @@ export function acceleratorWords(accelerator: Accelerator, translatedMiB: number
 /** A state of devices to go on from, by its descriptor. */
 export function incomingWords(fd: number | undefined): readonly string[] {
   return fd === undefined ? [] : ["-incoming", `fd:${fd}`];
+}
+
+function memoryOf({ memory }: MachineSpec, parts: QemuParts): string {
+  if (memory.file === undefined || parts.memory === undefined) return memoryWords(memory);
+  return memoryWords({ ...memory, file: { ...memory.file, path: `${LENT}${parts.memory}` } });
 }
 
 /** The object `memory`. */
