@@ -75,3 +75,23 @@ test("checkPeers names the file that a backend lacks", () => {
     ["backends/a config.ts is missing"],
   );
 });
+
+test("checkPeers lets a backend take a part from below host/ once it does, and have no second one", () => {
+  const subpaths = JSON.stringify({ imports: { "#host/*": "./host/*" } });
+  const others = {
+    "backends/vm/probe.ts": "",
+    "backends/vm/config.ts": "",
+    "host/vmm/handle.ts": "",
+    "package.json": subpaths,
+  };
+  const faults = (files: Record<string, string>) =>
+    checkPeers(treeOf({ ...others, ...files })).map(({ path, message }) => `${path} ${message}`);
+  const takes = { "backends/vm/backend.ts": 'import { handleOf } from "#host/vmm/handle.ts";' };
+  assert.deepEqual(faults(takes), []);
+  assert.deepEqual(faults({ "backends/vm/backend.ts": "" }), [
+    "backends/vm backend.ts does not take host/vmm/handle.ts",
+  ]);
+  assert.deepEqual(faults({ ...takes, "backends/vm/handle.ts": "" }), [
+    "backends/vm handle.ts is there beside host/vmm/handle.ts",
+  ]);
+});

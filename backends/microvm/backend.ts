@@ -1,35 +1,29 @@
-import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Backend, Handle, Inventory, Place } from "#core/backend.ts";
-import { Once } from "#core/concurrency/once.ts";
-import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { EdgeId, SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
-import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
 import { makeCgroups } from "#host/cgroup/make.ts";
 import { uidBaseOf } from "#host/id-ranges.ts";
 import { type GuestPrograms, guestImage } from "#host/vmm/guest/image.ts";
-import { InstantDirs } from "#host/vmm/instants.ts";
-import { FOOTPRINT, takeInventory } from "#host/vmm/inventory.ts";
+import { handleOf, processOf } from "#host/vmm/handle.ts";
+import { FOOTPRINT } from "#host/vmm/inventory.ts";
+import { type Ground, Machines } from "#host/vmm/machines.ts";
 import { machineMemory } from "#host/vmm/process-memory.ts";
 import { isAlive, liveProcess, lostMachine } from "#host/vmm/qemu/process.ts";
 import { openQemu } from "#host/vmm/qemu/qemu.ts";
-import { RunDirs } from "#host/vmm/run-dirs.ts";
-import { isSaved } from "#host/vmm/saved.ts";
 import type { Accelerator, MachinePlace, MachineProcess, Vmm } from "#host/vmm/vmm.ts";
-import { openVolume, type Volume } from "#host/volume/volume.ts";
+import { roomError } from "#host/volume/room-error.ts";
 import type { LayerMounts } from "#images/layers/mounts.ts";
 import type { LayerStore } from "#images/store.ts";
 import type { LayerSupply } from "#images/supply.ts";
 import { checkSpec, HELPER_PIDS, monitorLimits } from "./check.ts";
 import { guestDirOf, type MicrovmConfig } from "./config.ts";
 import { MachineCopies } from "./copies.ts";
-import { copyDisk, diskIn, diskPath, makeDisk, roomError } from "./disk.ts";
+import { copyDisk, diskIn, diskPath, makeDisk } from "./disk.ts";
 import { type DiskPlan, planDisks } from "./disks.ts";
 import { Environments } from "./environments.ts";
-import { handleOf, processOf } from "./handle.ts";
 import { provenLender } from "./lender.ts";
 import { adoptGuest, type Guest, startGuest } from "./live.ts";
 import { MachinePacking } from "./packing.ts";
@@ -64,13 +58,6 @@ export function openMicrovmBackend(options: MicrovmOptions): MicrovmBackend {
   return new MicrovmBackend(options);
 }
 
-/** What machines that exist need: limits and disks. */
-interface Ground extends AsyncDisposable {
-  readonly runDirs: RunDirs;
-  readonly cgroups: Cgroups;
-  readonly volume: Volume;
-}
-
 /** Files of each layer, lowest first, metadata first. */
 type LayerFiles = readonly (readonly string[])[];
 
@@ -87,17 +74,21 @@ class MicrovmBackend implements Backend {
   readonly footprint = FOOTPRINT;
   readonly foresight = 0;
   readonly #options: MicrovmOptions;
-  readonly #guests = new Map<SandboxId, Guest>();
+  readonly #machines: Machines<Guest>;
   readonly pausing: MachinePauses;
   readonly copying: MachineCopies;
   readonly packing: MachinePacking;
-  readonly #groundOnce: Once<Ground>;
   #factoryOpened: Promise<Factory> | undefined;
 
   constructor(options: MicrovmOptions) {
     this.#options = options;
-    const instants = new InstantDirs(machinesDir(options));
-    this.#groundOnce = new Once(() => openGround(options, instants));
+    this.#machines = new Machines({
+      ...options,
+      plural: "machines",
+      names: { machines: "machines", disks: "machine-disks", cgroups: "vm" },
+      volumeMiB: options.config.machineVolumeSize,
+    });
+    const { instants } = this.#machines;
     const parts = {
       ground: () => this.#ground(),
       machine: (spec: SandboxSpec, place: Place) => this.#planned(spec, place),
@@ -108,7 +99,7 @@ class MicrovmBackend implements Backend {
     this.pausing = new MachinePauses({
       ...parts,
       place: (spec, place) => this.#place(spec, place),
-      keep: (id, guest) => this.#guests.set(id, guest),
+      keep: (id, guest) => this.#machines.live.set(id, guest),
       keepCopy: (spec) => this.copying.keep(spec),
       kill: (id) => this.kill(id),
       log: options.log,
@@ -131,12 +122,9 @@ class MicrovmBackend implements Backend {
 
   async create(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
     signal.throwIfAborted();
-    const ground = await this.#ground();
-    checkSpec(spec, ground.cgroups);
-    if (!ground.runDirs.make(spec.id)) {
-      const earlier = await this.#earlier(spec.id, place, ground);
-      if (earlier !== undefined) return earlier;
-    }
+    checkSpec(spec, (await this.#ground()).cgroups);
+    const earlier = await this.#machines.claim(spec.id, this.#release);
+    if (earlier !== undefined) return handleOf(spec.id, earlier, await this.accelerator(this.#uid(place)));
     try {
       const guest = await this.#boot(spec, place, signal);
       await this.copying.release(spec.id);
@@ -159,38 +147,23 @@ class MicrovmBackend implements Backend {
     }
   }
 
-  async recover(handle: Handle): Promise<Handle | undefined> {
-    const process = processOf(handle);
-    if (process !== undefined) return isAlive(process) ? handle : undefined;
-    const { volume } = await this.#ground();
-    return isSaved(volume.openUpper(handle.id).upperDir) ? handle : undefined;
+  recover(handle: Handle): Promise<Handle | undefined> {
+    return this.#machines.recover(handle);
   }
 
-  async kill(id: SandboxId): Promise<void> {
-    if (!this.#hasTraces()) return;
-    const { cgroups } = await this.#ground();
-    const guest = this.#guests.get(id);
-    this.#guests.delete(id);
-    await guest?.end();
-    await cgroups.kill(id);
-    await cgroups.remove(id);
+  kill(id: SandboxId): Promise<void> {
+    return this.#machines.kill(id);
   }
 
-  async destroy(id: SandboxId): Promise<void> {
-    if (!this.#hasTraces()) return;
-    const { volume, runDirs } = await this.#ground();
-    await this.kill(id);
-    await this.copying.release(id);
-    await volume.removeUpper(id);
-    // Last: while it is there, the sandbox can be found.
-    runDirs.remove(id);
+  destroy(id: SandboxId): Promise<void> {
+    return this.#machines.destroy(id, this.#release);
   }
 
   async usage(handle: Handle): Promise<Usage> {
     const { cgroups } = await this.#ground();
     const counted = cgroups.usage(handle.id);
     const process = processOf(handle);
-    const inside = await this.#guests.get(handle.id)?.usage();
+    const inside = await this.#machines.live.get(handle.id)?.usage();
     return {
       cpu: counted.cpu,
       memory: { bytes: inside?.memoryBytes ?? 0, peakBytes: inside?.peakBytes ?? 0, swapBytes: 0 },
@@ -204,23 +177,18 @@ class MicrovmBackend implements Backend {
     };
   }
 
-  async inventory(): Promise<Inventory> {
-    return takeInventory(this.#hasTraces() ? await this.#ground() : undefined);
+  inventory(): Promise<Inventory> {
+    return this.#machines.inventory();
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    for (const guest of this.#guests.values()) guest.leave();
-    this.#guests.clear();
-    await (await this.#groundOnce.release())?.[Symbol.asyncDispose]();
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#machines[Symbol.asyncDispose]();
   }
 
-  /** False: no machine was ever made here. */
-  #hasTraces(): boolean {
-    return this.#groundOnce.isAsked || existsSync(machinesDir(this.#options));
-  }
+  readonly #release = (id: SandboxId) => this.copying.release(id);
 
   #ground(): Promise<Ground> {
-    return this.#groundOnce.get();
+    return this.#machines.ground();
   }
 
   /** Made once however many wait for it; made anew after it failed. */
@@ -263,27 +231,12 @@ class MicrovmBackend implements Backend {
     return { accelerator, vmm, templates, environments };
   }
 
-  /** What to do about a sandbox of this id that is there: a live one is the answer, a half-made one is made anew. */
-  async #earlier(id: SandboxId, place: Place, { runDirs }: Ground): Promise<Handle | undefined> {
-    const process = runDirs.readProcess(id);
-    if (process !== undefined && isAlive(process))
-      return handleOf(id, process, await this.accelerator(this.#uid(place)));
-    if (process !== undefined) {
-      throw new SandboxError("AlreadyExists", `sandbox ${id} is dead and keeps its files`, {
-        hint: "destroy it first",
-      });
-    }
-    await this.destroy(id);
-    runDirs.make(id);
-    return undefined;
-  }
-
   async #boot(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Guest> {
     const { runDirs } = await this.#ground();
     const guest =
       place.copied !== undefined ? await this.#copied(spec, place, signal) : await this.#made(spec, place, signal);
     runDirs.writeProcess(spec.id, guest.machine.process);
-    this.#guests.set(spec.id, guest);
+    this.#machines.live.set(spec.id, guest);
     return guest;
   }
 
@@ -351,35 +304,16 @@ class MicrovmBackend implements Backend {
   }
 
   async #guest(id: SandboxId, process: MachineProcess, signal: AbortSignal): Promise<Guest> {
-    const known = this.#guests.get(id);
+    const known = this.#machines.live.get(id);
     if (known?.isOpen === true) return known;
     const { runDirs } = await this.#ground();
     const vmm = await openQemu();
     const guest = await adoptGuest(id, { vmm, dir: runDirs.dir(id), process, log: this.#options.log }, signal);
-    this.#guests.set(id, guest);
+    this.#machines.live.set(id, guest);
     return guest;
   }
 }
 
-async function openGround(options: MicrovmOptions, instants: InstantDirs): Promise<Ground> {
-  const { edge, runDir, config, log } = options;
-  const runDirs = new RunDirs(runDir, "machines");
-  await using opened = new AsyncDisposableStack();
-  const places = { dataDir: machinesDir(options), runDir: join(runDir, "machine-disks") };
-  const volume = opened.use(await openVolume({ ...places, sizeMiB: config.machineVolumeSize }));
-  if (volume.reason !== undefined) log(`disks of machines lie in a plain directory: ${volume.reason}`);
-  await instants.sweep(volume);
-  const cgroups = opened.use(await openCgroups(`${edge}-vm`));
-  // Machines that an earlier process was making templates of.
-  await cgroups.killAgents();
-  const kept = opened.move();
-  return { runDirs, cgroups, volume, [Symbol.asyncDispose]: () => kept.disposeAsync() };
-}
-
 function shapeOf(spec: SandboxSpec, { disks }: DiskPlan): MachineShape {
   return { memoryMiB: machineMemoryMiB(spec), processors: processorsOf(spec), disks: disks.length };
-}
-
-function machinesDir({ dataDir }: MicrovmOptions): string {
-  return join(dataDir, "machines");
 }

@@ -5,6 +5,7 @@ import { promisify } from "node:util";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import { copyFileSparse } from "#host/vmm/memory.ts";
+import { roomError } from "#host/volume/room-error.ts";
 import type { Upper, Volume } from "#host/volume/volume.ts";
 
 const MIB = 1024 * 1024;
@@ -67,15 +68,6 @@ export async function formatDisk(path: string, spec: SandboxSpec): Promise<void>
   ftruncateSync(fd, bytes);
   closeSync(fd);
   await format(path, words);
-}
-
-/** What a caller is told of this error: that there is no room, if it was that. */
-export function roomError(error: unknown): unknown {
-  if (!hasCode(error, "ENOSPC", "EDQUOT")) return error;
-  return new SandboxError("StorageFull", "the volume of machines on this node is full", {
-    cause: error,
-    hint: "destroy sandboxes, or enlarge the volume",
-  });
 }
 
 async function madeDisk(volume: Volume, spec: SandboxSpec, make: (path: string) => Promise<void>): Promise<string> {

@@ -3,12 +3,13 @@ import { join } from "node:path";
 import type { Handle, Pausing, Place } from "#core/backend.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
+import { handleOf, processOf, savedHandle } from "#host/vmm/handle.ts";
 import { liveProcess, lostMachine } from "#host/vmm/qemu/process.ts";
 import type { RunDirs } from "#host/vmm/run-dirs.ts";
 import { forgetSaved, isSaved } from "#host/vmm/saved.ts";
 import type { MachinePlace, MachineProcess } from "#host/vmm/vmm.ts";
+import { roomError } from "#host/volume/room-error.ts";
 import type { Volume } from "#host/volume/volume.ts";
-import { handleOf, processOf, savedHandle } from "./handle.ts";
 import { whileHeld } from "./held.ts";
 import { continueGuest, type Guest } from "./live.ts";
 import { type PlannedMachine, saveMachine, startSaved } from "./saving.ts";
@@ -54,13 +55,17 @@ export class MachinePauses implements Pausing {
     const guest = await this.#parts.guest(id, process, signal);
     const planned = await this.#parts.machine(spec, { slot: 0 });
     const dir = volume.openUpper(id).upperDir;
-    await whileHeld(guest, signal, async () => {
-      await saveMachine(guest, planned, dir);
-      if (!signal.aborted) return;
-      // What was saved of one that goes on does not fit its disk any more.
-      forgetSaved(dir);
-      throw signal.reason;
-    });
+    try {
+      await whileHeld(guest, signal, async () => {
+        await saveMachine(guest, planned, dir);
+        if (!signal.aborted) return;
+        // What was saved of one that goes on does not fit its disk any more.
+        forgetSaved(dir);
+        throw signal.reason;
+      });
+    } catch (error) {
+      throw roomError(error);
+    }
     await this.#parts.kill(id);
     return savedHandle(id, planned.spec.accelerator);
   }
@@ -69,7 +74,11 @@ export class MachinePauses implements Pausing {
     const { spec: planned } = await this.#parts.machine(spec, { slot: 0 });
     const { volume } = await this.#parts.ground();
     writeFileSync(join(volume.openUpper(spec.id).upperDir, ANOTHER), "");
-    await this.#parts.keepCopy(spec);
+    try {
+      await this.#parts.keepCopy(spec);
+    } catch (error) {
+      throw roomError(error);
+    }
     return savedHandle(spec.id, planned.accelerator);
   }
 

@@ -1,33 +1,28 @@
 import { existsSync, rmSync } from "node:fs";
-import { join } from "node:path";
 import type { Backend, Handle, Inventory, Place } from "#core/backend.ts";
 import type { Computers } from "#core/computers.ts";
-import { Once } from "#core/concurrency/once.ts";
-import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { EdgeId, SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
-import { type Cgroups, openCgroups } from "#host/cgroup/cgroups.ts";
 import { makeCgroups } from "#host/cgroup/make.ts";
 import { uidBaseOf } from "#host/id-ranges.ts";
 import type { Computer } from "#host/vmm/computer.ts";
-import { InstantDirs } from "#host/vmm/instants.ts";
-import { FOOTPRINT, takeInventory } from "#host/vmm/inventory.ts";
+import { handleOf, processOf } from "#host/vmm/handle.ts";
+import { FOOTPRINT } from "#host/vmm/inventory.ts";
+import { type Ground, Machines } from "#host/vmm/machines.ts";
 import { openComputers } from "#host/vmm/qemu/computers.ts";
-import { isAlive, liveProcess, lostMachine } from "#host/vmm/qemu/process.ts";
-import { RunDirs } from "#host/vmm/run-dirs.ts";
+import { liveProcess, lostMachine } from "#host/vmm/qemu/process.ts";
 import { isSaved } from "#host/vmm/saved.ts";
 import type { Accelerator, MachinePlace, MachineProcess } from "#host/vmm/vmm.ts";
-import { openVolume, type Volume } from "#host/volume/volume.ts";
+import { roomError } from "#host/volume/room-error.ts";
 import type { LayerMounts } from "#images/layers/mounts.ts";
 import type { LayerStore } from "#images/store.ts";
 import type { LayerSupply } from "#images/supply.ts";
 import { checkSpec, monitorLimits, processorsOf } from "./check.ts";
 import type { VmConfig } from "./config.ts";
 import { ComputerCopies } from "./copies.ts";
-import { diskBytes, makeStorage, type Origin, roomError, type Storage, storageIn } from "./disk.ts";
-import { handleOf, processOf } from "./handle.ts";
+import { diskBytes, makeStorage, type Origin, type Storage, storageIn } from "./disk.ts";
 import { computersOver, heldMark, LiveComputer } from "./live.ts";
 import { ComputerPacking } from "./packing.ts";
 import { ComputerPauses } from "./pauses.ts";
@@ -60,13 +55,6 @@ export function openVmBackend(options: VmOptions): Backend {
   return new VmBackend(options);
 }
 
-/** What computers that exist need: limits and disks. */
-interface Ground extends AsyncDisposable {
-  readonly runDirs: RunDirs;
-  readonly cgroups: Cgroups;
-  readonly volume: Volume;
-}
-
 class VmBackend implements Backend {
   readonly kind = "vm";
   readonly footprint = FOOTPRINT;
@@ -76,14 +64,18 @@ class VmBackend implements Backend {
   readonly copying: ComputerCopies;
   readonly packing: ComputerPacking;
   readonly #options: VmOptions;
-  readonly #live = new Map<SandboxId, LiveComputer>();
+  readonly #machines: Machines<LiveComputer>;
   readonly #reaching = new Map<SandboxId, Promise<LiveComputer>>();
-  readonly #groundOnce: Once<Ground>;
 
   constructor(options: VmOptions) {
     this.#options = options;
-    const instants = new InstantDirs(computersDir(options));
-    this.#groundOnce = new Once(() => openGround(options, instants));
+    this.#machines = new Machines({
+      ...options,
+      plural: "full VMs",
+      names: { machines: "computers", disks: "computer-disks", cgroups: "full" },
+      volumeMiB: options.config.vmVolumeSize,
+    });
+    const { instants } = this.#machines;
     this.computers = computersOver((id) => this.#find(id));
     const parts = {
       ground: () => this.#ground(),
@@ -110,12 +102,9 @@ class VmBackend implements Backend {
 
   async create(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Handle> {
     signal.throwIfAborted();
-    const ground = await this.#ground();
-    checkSpec(spec, ground.cgroups);
-    if (!ground.runDirs.make(spec.id)) {
-      const earlier = await this.#earlier(spec.id, ground);
-      if (earlier !== undefined) return earlier;
-    }
+    checkSpec(spec, (await this.#ground()).cgroups);
+    const earlier = await this.#machines.claim(spec.id, this.#release);
+    if (earlier !== undefined) return handleOf(spec.id, earlier, await this.#options.accelerator());
     try {
       const live = await this.#start(spec, place, signal);
       await this.copying.release(spec.id);
@@ -134,31 +123,16 @@ class VmBackend implements Backend {
     return (await this.#reach(handle.id, process)).link();
   }
 
-  async recover(handle: Handle): Promise<Handle | undefined> {
-    const process = processOf(handle);
-    if (process !== undefined) return isAlive(process) ? handle : undefined;
-    const { volume } = await this.#ground();
-    return isSaved(volume.openUpper(handle.id).upperDir) ? handle : undefined;
+  recover(handle: Handle): Promise<Handle | undefined> {
+    return this.#machines.recover(handle);
   }
 
-  async kill(id: SandboxId): Promise<void> {
-    if (!this.#hasTraces()) return;
-    const { cgroups } = await this.#ground();
-    const live = this.#live.get(id);
-    this.#live.delete(id);
-    await live?.end();
-    await cgroups.kill(id);
-    await cgroups.remove(id);
+  kill(id: SandboxId): Promise<void> {
+    return this.#machines.kill(id);
   }
 
-  async destroy(id: SandboxId): Promise<void> {
-    if (!this.#hasTraces()) return;
-    const { volume, runDirs } = await this.#ground();
-    await this.kill(id);
-    await this.copying.release(id);
-    await volume.removeUpper(id);
-    // Last: while it is there, the sandbox can be found.
-    runDirs.remove(id);
+  destroy(id: SandboxId): Promise<void> {
+    return this.#machines.destroy(id, this.#release);
   }
 
   /** Of the monitor: what happens inside is its system's to count. */
@@ -177,35 +151,18 @@ class VmBackend implements Backend {
     };
   }
 
-  async inventory(): Promise<Inventory> {
-    return takeInventory(this.#hasTraces() ? await this.#ground() : undefined);
+  inventory(): Promise<Inventory> {
+    return this.#machines.inventory();
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    for (const live of this.#live.values()) live.leave();
-    this.#live.clear();
-    await (await this.#groundOnce.release())?.[Symbol.asyncDispose]();
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#machines[Symbol.asyncDispose]();
   }
 
-  /** False: none was ever made here. */
-  #hasTraces(): boolean {
-    return this.#groundOnce.isAsked || existsSync(computersDir(this.#options));
-  }
+  readonly #release = (id: SandboxId) => this.copying.release(id);
 
   #ground(): Promise<Ground> {
-    return this.#groundOnce.get();
-  }
-
-  /** What to do about a sandbox of this id that is there: a live one is the answer, a half-made one is made anew. */
-  async #earlier(id: SandboxId, { runDirs }: Ground): Promise<Handle | undefined> {
-    const process = runDirs.readProcess(id);
-    if (process !== undefined && isAlive(process)) return handleOf(id, process, await this.#options.accelerator());
-    if (process !== undefined) {
-      throw new SandboxError("AlreadyExists", `sandbox ${id} is dead and keeps its disk`, { hint: "destroy it first" });
-    }
-    await this.destroy(id);
-    runDirs.make(id);
-    return undefined;
+    return this.#machines.ground();
   }
 
   async #start(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<LiveComputer> {
@@ -216,7 +173,7 @@ class VmBackend implements Backend {
       const live = await LiveComputer.reach(computer, where.dir, await this.#options.accelerator());
       await go();
       runDirs.writeProcess(spec.id, computer.process);
-      this.#live.set(spec.id, live);
+      this.#machines.live.set(spec.id, live);
       return live;
     } catch (error) {
       await computer.end();
@@ -283,7 +240,7 @@ class VmBackend implements Backend {
 
   /** One that runs: this process talks to it, or begins to, once however many wait. */
   async #reach(id: SandboxId, process: MachineProcess): Promise<LiveComputer> {
-    const known = this.#live.get(id);
+    const known = this.#machines.live.get(id);
     if (known?.isOpen === true) return known;
     const reaching = this.#reaching.get(id) ?? this.#adopt(id, process).finally(() => this.#reaching.delete(id));
     this.#reaching.set(id, reaching);
@@ -301,24 +258,7 @@ class VmBackend implements Backend {
       rmSync(heldMark(dir), { force: true });
     }
     const live = await LiveComputer.reach(computer, dir, await this.#options.accelerator());
-    this.#live.set(id, live);
+    this.#machines.live.set(id, live);
     return live;
   }
-}
-
-async function openGround(options: VmOptions, instants: InstantDirs): Promise<Ground> {
-  const { edge, runDir, config, log } = options;
-  const runDirs = new RunDirs(runDir, "computers");
-  await using opened = new AsyncDisposableStack();
-  const places = { dataDir: computersDir(options), runDir: join(runDir, "computer-disks") };
-  const volume = opened.use(await openVolume({ ...places, sizeMiB: config.vmVolumeSize }));
-  if (volume.reason !== undefined) log(`disks of full VMs lie in a plain directory: ${volume.reason}`);
-  await instants.sweep(volume);
-  const cgroups = opened.use(await openCgroups(`${edge}-full`));
-  const kept = opened.move();
-  return { runDirs, cgroups, volume, [Symbol.asyncDispose]: () => kept.disposeAsync() };
-}
-
-function computersDir({ dataDir }: VmOptions): string {
-  return join(dataDir, "computers");
 }

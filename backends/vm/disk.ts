@@ -1,6 +1,6 @@
 import { existsSync, lstatSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { hasCode, SandboxError } from "#core/errors.ts";
+import { SandboxError } from "#core/errors.ts";
 import type { ComputerShape, SandboxSpec } from "#core/sandbox.ts";
 import { type ComputerSpec, FIRMWARE } from "#host/vmm/computer.ts";
 import { copyFileSparse } from "#host/vmm/memory.ts";
@@ -58,15 +58,6 @@ export async function copyWritten(from: string, to: string): Promise<void> {
   for (const name of Object.values(WRITTEN_FILES)) {
     if (existsSync(join(from, name))) await copyFileSparse(join(from, name), join(to, name));
   }
-}
-
-/** What a caller is told of this error: that there is no room, if it was that. */
-export function roomError(error: unknown): unknown {
-  if (!hasCode(error, "ENOSPC", "EDQUOT")) return error;
-  return new SandboxError("StorageFull", "the volume of full VMs on this node is full", {
-    cause: error,
-    hint: "destroy sandboxes, or enlarge the volume",
-  });
 }
 
 interface Image {

@@ -8,10 +8,11 @@ import type { SandboxSpec } from "#core/sandbox.ts";
 import { type ComputerSpec, FIRMWARE } from "#host/vmm/computer.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import { diskParts } from "#host/vmm/qemu/qcow2-bytes.ts";
+import { roomError } from "#host/volume/room-error.ts";
 import type { LayerStore } from "#images/store.ts";
 import { type FileParts, storeFiles, VM_IMAGE_FILES } from "#images/vm-image/import.ts";
 import type { CopyParts } from "./copies.ts";
-import { copyWritten, roomError, WRITTEN_FILES } from "./disk.ts";
+import { copyWritten, WRITTEN_FILES } from "./disk.ts";
 import type { LiveComputer } from "./live.ts";
 
 /** What packing needs of the backend. */

@@ -2,13 +2,13 @@ import { writeFileSync } from "node:fs";
 import type { Handle, Pausing, Place } from "#core/backend.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
+import { handleOf, processOf, savedHandle } from "#host/vmm/handle.ts";
 import { liveProcess } from "#host/vmm/qemu/process.ts";
 import type { RunDirs } from "#host/vmm/run-dirs.ts";
 import { forgetSaved, isSaved } from "#host/vmm/saved.ts";
 import type { MachinePlace, MachineProcess } from "#host/vmm/vmm.ts";
+import { roomError } from "#host/volume/room-error.ts";
 import type { Volume } from "#host/volume/volume.ts";
-import { roomError } from "./disk.ts";
-import { handleOf, processOf, savedHandle } from "./handle.ts";
 import { heldMark, keepName, type LiveComputer } from "./live.ts";
 import { type PlannedComputer, saveComputer, startSaved } from "./saving.ts";
 

@@ -7,13 +7,13 @@ import type { Backend, Handle } from "#core/backend.ts";
 import { newSandboxId, parseEdgeId } from "#core/ids.ts";
 import { DEFAULT_RESOURCES, type LayerDigest, type SandboxSpec } from "#core/sandbox.ts";
 import type { BackendRig } from "#core/suites/backend-suite.ts";
+import { processOf } from "#host/vmm/handle.ts";
 import { isAlive } from "#host/vmm/qemu/process.ts";
 import { hostBusybox } from "#images/bases/busybox.ts";
 import { openLayerMounts } from "#images/layers/mounts.ts";
 import { openLayerStore } from "#images/store.ts";
 import { LayerSupply } from "#images/supply.ts";
 import { type MicrovmOptions, openMicrovmBackend } from "../backend.ts";
-import { processOf } from "../handle.ts";
 
 const BUILD = join(import.meta.dirname, "../../../.build");
 const BINARIES = {

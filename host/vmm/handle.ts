@@ -1,10 +1,10 @@
 import type { Handle } from "#core/backend.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { Accelerator } from "#core/sandbox.ts";
-import { asProcess } from "#host/vmm/process-record.ts";
-import type { MachineProcess } from "#host/vmm/vmm.ts";
+import { asProcess } from "./process-record.ts";
+import type { MachineProcess } from "./vmm.ts";
 
-/** What the edge stores of a sandbox. */
+/** What the edge stores of a sandbox that is a machine. */
 export function handleOf(id: SandboxId, { pid, startTicks }: MachineProcess, accelerator: Accelerator): Handle {
   return { version: 1, id, opaque: { pid, startTicks }, accelerator };
 }
@@ -14,7 +14,7 @@ export function savedHandle(id: SandboxId, accelerator: Accelerator): Handle {
   return { version: 1, id, opaque: {}, accelerator };
 }
 
-/** The process a handle names; `undefined` for that of a paused sandbox and a handle that this backend did not make. */
+/** The process a handle names; `undefined` for that of a paused sandbox and a handle that was not made here. */
 export function processOf(handle: Handle): MachineProcess | undefined {
   return handle.version === 1 ? asProcess(handle.opaque) : undefined;
 }
