@@ -147,17 +147,13 @@ export class Artifacts {
     return (await this.#caller.json<{ readonly layers: readonly LayerView[] }>(call)).layers;
   }
 
-  /** Removes what nothing needs from the node now, which happens every ten minutes too; yields the digests of the layers that went. */
-  async collect(options: CallOptions = {}): Promise<readonly string[]> {
-    const call = { ...options, method: "POST", path: "/v1/artifacts/collect" } as const;
-    return (await this.#caller.json<CollectReply>(call)).layers;
-  }
-
-  /** What `collect` would remove now, and how many bytes that would free. Removes nothing. */
-  async garbage(options: CallOptions = {}): Promise<{ readonly layers: readonly string[]; readonly bytes: number }> {
-    const call = { ...options, method: "POST", path: "/v1/artifacts/collect?dryRun=true" } as const;
-    const { layers, bytes = 0 } = await this.#caller.json<CollectReply>(call);
-    return { layers, bytes };
+  /**
+   * Removes what nothing needs from the node now, which happens every ten minutes too; yields the digests of the layers that went. `dryRun`: only tells which would go, and how many
+   * bytes that would free.
+   */
+  collect({ dryRun = false, ...options }: CallOptions & { readonly dryRun?: boolean } = {}): Promise<CollectReply> {
+    const path = `/v1/artifacts/collect${dryRun ? "?dryRun=true" : ""}`;
+    return this.#caller.json({ ...options, method: "POST", path });
   }
 
   /** Makes another tag mean it; with `shared`, one that every project sees, which only an admin may. */

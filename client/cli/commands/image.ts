@@ -55,16 +55,12 @@ export interface GcOptions {
 }
 
 /** Removes what nothing needs; prints the layers that went. A dry run prints those that would go, and on stderr what that would free. */
-export async function gc(context: CliContext, { dryRun = false }: GcOptions): Promise<number> {
+export async function gc(context: CliContext, options: GcOptions): Promise<number> {
   const client = await context.connect({ start: false });
-  if (dryRun) {
-    const garbage = await client.artifacts.garbage();
-    print(context, garbage, () => garbage.layers.map((layer) => `${layer}\n`).join(""));
-    if (!context.json) context.io.stderr.write(`dsec: ${bytesText(garbage.bytes)} would be freed\n`);
-    return 0;
-  }
-  const layers = await client.artifacts.collect();
-  print(context, layers, () => layers.map((layer) => `${layer}\n`).join(""));
+  const garbage = await client.artifacts.collect(options);
+  const { layers, bytes } = garbage;
+  print(context, garbage, () => layers.map((layer) => `${layer}\n`).join(""));
+  if (bytes !== undefined && !context.json) context.io.stderr.write(`dsec: ${bytesText(bytes)} would be freed\n`);
   return 0;
 }
 
