@@ -3,8 +3,7 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import type { Node } from "#core/node.ts";
-import { checkForkSettings, forkNodesOf, takeForks } from "./fork-nodes.ts";
+import { checkForkSettings, forkNodesOf } from "./fork-nodes.ts";
 
 const root = mkdtempSync(join(tmpdir(), "dsec-fork-nodes-"));
 after(() => rmSync(root, { recursive: true, force: true }));
@@ -43,19 +42,4 @@ test("they need a secret that is long enough and that nobody else can read", () 
   chmodSync(nodeToken, 0o640);
   refused(/read by others/);
   assert.throws(() => checkForkSettings({ ...NONE, nodeToken, forkListen: "nowhere" }), { message: /--fork-listen/ });
-});
-
-test("whoever listens where others are is told that nothing is encrypted", async () => {
-  const nodeToken = join(root, "other");
-  writeFileSync(nodeToken, "x".repeat(32), { mode: 0o600 });
-  const warned = async (forkListen: string) => {
-    const warnings: unknown[] = [];
-    const log = { error: () => undefined, info: () => undefined, warn: (...said: unknown[]) => warnings.push(said) };
-    await using _ = await takeForks({} as Node, { ...NONE, nodeToken, forkListen }, log);
-    return warnings.length;
-  };
-  assert.equal(await warned("127.0.0.1:0"), 0);
-  assert.equal(await warned("localhost:0"), 0);
-  assert.equal(await warned("0.0.0.0:0"), 1);
-  assert.equal(await warned("[::]:0"), 1);
 });

@@ -65,18 +65,14 @@ export function checkForkSettings(settings: ForkSettings): void {
 export async function takeForks(
   edge: Node,
   settings: ForkSettings,
-  log: Pick<Logger, "error" | "warn" | "info">,
+  log: Pick<Logger, "error" | "info">,
 ): Promise<AsyncDisposable> {
   const { forkListen } = settings;
   if (forkListen === undefined) return { [Symbol.asyncDispose]: async () => undefined };
   const fault: OnFault = (method, err) => log.error({ err, method }, "a call of the node API failed");
   const where = parseAddress(forkListen, "--fork-listen");
-  const listener = await listenNode(edge, { ...where, token: readToken(settings), fault });
-  const { url } = listener;
-  log.info({ url }, "forks of other servers are taken");
-  if (!isLoopback(where.host)) {
-    log.warn({ url }, "nothing between nodes is encrypted, the node token neither: let nobody else into this network");
-  }
+  const listener = await listenNode(edge, { ...where, token: readToken(settings), sealed: true, fault });
+  log.info({ url: listener.url }, "forks of other servers are taken");
   return listener;
 }
 
@@ -112,7 +108,7 @@ interface Joining {
 }
 
 async function stayConnected({ edge, host, port }: ForkNode, { watcher, token, log, signal }: Joining): Promise<void> {
-  const url = `ws://${host.includes(":") ? `[${host}]` : host}:${port}/node`;
+  const url = `wss://${host.includes(":") ? `[${host}]` : host}:${port}/node`;
   let told = false;
   while (!signal.aborted) {
     try {
@@ -165,10 +161,6 @@ function nobody(): RemoteNode {
   const [near, far] = memoryPair();
   far.close();
   return new RemoteNode(near);
-}
-
-function isLoopback(host: string): boolean {
-  return host === "localhost" || host === "::1" || /^127(?:\.\d+){3}$/.test(host);
 }
 
 /** What nodes show each other: whoever has it can do with a node whatever its own server can. */

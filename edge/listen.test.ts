@@ -5,6 +5,7 @@ import { test } from "node:test";
 import WebSocket from "ws";
 import { RemoteNode } from "#core/node-remote.ts";
 import { RpcPeer } from "#core/rpc/peer.ts";
+import { sealedClient } from "#core/rpc/sealed.ts";
 import { websocketTransport } from "#core/rpc/websocket.ts";
 import { listenNode } from "#edge/listen.ts";
 import { never, Rig } from "./test-support/rig.ts";
@@ -99,4 +100,29 @@ test("a method of another release is refused by name", async () => {
     });
   }
   peer.close();
+});
+
+test("what is sealed is read and taken by nobody without the token, and those who try take nothing down", async () => {
+  await using rig = await Rig.open();
+  await using listener = await listenNode(rig.edge, { ...LOOPBACK, sealed: true });
+  const port = Number(new URL(listener.url).port);
+  const headers = { authorization: `Bearer ${LOOPBACK.token}` };
+  // The token of another node, no TLS, TLS as browsers speak it, and one that never says anything.
+  const others = [
+    () => new WebSocket(listener.url, { headers, ...sealedClient("another") }),
+    () => new WebSocket(listener.url.replace("wss", "ws"), { headers }),
+    () => new WebSocket(listener.url, { headers, rejectUnauthorized: false }),
+  ];
+  for (const open of others) await assert.rejects(once(open(), "open"));
+  const silent = connect(port, "127.0.0.1");
+  silent.on("error", () => undefined);
+  await once(silent, "connect");
+  // The bearer is asked for inside, too.
+  await assert.rejects(once(new WebSocket(listener.url, sealedClient(LOOPBACK.token)), "open"), /401/);
+  const socket = new WebSocket(listener.url, { headers, ...sealedClient(LOOPBACK.token) });
+  await once(socket, "open");
+  using node = new RemoteNode(websocketTransport(socket));
+  assert.equal((await node.list({}, never)).length, 0);
+  await listener[Symbol.asyncDispose]();
+  await node.closed;
 });
