@@ -17,6 +17,40 @@ export const systemClock: Clock = {
   },
 };
 
+/** How often a process looks whether it stood still: longer pauses than two looks are no time of its own. */
+const LOOK_MS = 250;
+
+/**
+ * The time in which this process could act, in milliseconds. While it has no processor, or is busy with one long thing, what others say lies unread: who
+ * counts their silence must not count that.
+ */
+export class AwakeTime implements Disposable {
+  readonly #clock: Clock;
+  #awakeMs = 0;
+  #lookedAtMs: number;
+  #timer: Disposable | undefined;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#lookedAtMs = clock.now();
+    this.#look();
+  }
+
+  now(): number {
+    return this.#awakeMs + Math.min(Math.max(0, this.#clock.now() - this.#lookedAtMs), 2 * LOOK_MS);
+  }
+
+  [Symbol.dispose](): void {
+    this.#timer?.[Symbol.dispose]();
+  }
+
+  #look(): void {
+    this.#awakeMs = this.now();
+    this.#lookedAtMs = this.#clock.now();
+    this.#timer = this.#clock.after(LOOK_MS, () => this.#look());
+  }
+}
+
 /** A clock that stands still until `advance` is called; due actions run in the order of their time. */
 export class ManualClock implements Clock {
   #nowMs: number;
@@ -40,13 +74,18 @@ export class ManualClock implements Clock {
     };
   }
 
+  /** Time passes in which nothing is done: what was due is late. */
+  stall(byMs: number): void {
+    this.#nowMs += byMs;
+  }
+
   advance(byMs: number): void {
     const endMs = this.#nowMs + byMs;
     for (;;) {
       const next = this.#due.filter((entry) => entry.atMs <= endMs).sort((a, b) => a.atMs - b.atMs)[0];
       if (next === undefined) break;
       this.#due = this.#due.filter((entry) => entry !== next);
-      this.#nowMs = next.atMs;
+      this.#nowMs = Math.max(this.#nowMs, next.atMs);
       next.action();
     }
     this.#nowMs = endMs;

@@ -112,3 +112,23 @@ test("unknown nodes are NotFound, removed ones are asked no more", async () => {
   assert.equal(node.calls.length, length);
   assert.throws(() => watcher.node(node.edge), { kind: "NotFound" });
 });
+
+test("a process that stood still blames no node for what it has not read", async () => {
+  const { clock, watcher } = watch();
+  using _ = watcher;
+  const node = new TestNode("a");
+  await watcher.add(node.edge, node);
+  await pass(clock, 1000);
+  for (let round = 0; round < 3; round++) {
+    clock.stall(60_000);
+    assert.equal(watcher.candidates()[0]?.lost, false);
+    assert.ok((watcher.sightings()[0]?.ageMs ?? 0) >= 60_000);
+    await pass(clock, 1000);
+    assert.equal(watcher.candidates()[0]?.lost, false);
+  }
+  // One that is silent is lost all the same.
+  node.before = () => new Promise<void>(() => undefined);
+  clock.stall(60_000);
+  await pass(clock, 4000);
+  assert.equal(watcher.candidates()[0]?.lost, true);
+});

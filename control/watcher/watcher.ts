@@ -1,4 +1,4 @@
-import type { Clock } from "#core/clock.ts";
+import { AwakeTime, type Clock } from "#core/clock.ts";
 import { asSandboxError, SandboxError } from "#core/errors.ts";
 import type { EdgeId } from "#core/ids.ts";
 import type { Node, NodeInfo } from "#core/node.ts";
@@ -13,7 +13,7 @@ export interface WatcherOptions {
   readonly pollMs?: number;
   /** An answer that takes longer is none. */
   readonly answerMs?: number;
-  /** Without an answer for so long a node counts as lost. */
+  /** Without an answer for so long a node counts as lost; time in which this process stood still is not held against it. */
   readonly lostAfterMs?: number;
 }
 
@@ -34,10 +34,12 @@ const NO_LOAD: Load = { sandboxes: 0, cpus: 0, memoryMiB: 0 };
 /** Knows the nodes of the unit, asks each how it is, and says how old every answer is. A cache: nodes own the facts. */
 export class Watcher implements Disposable {
   readonly #options: Required<WatcherOptions>;
+  readonly #awake: AwakeTime;
   readonly #nodes = new Map<EdgeId, Watched>();
 
   constructor(options: WatcherOptions) {
     this.#options = { pollMs: POLL_MS, answerMs: ANSWER_MS, lostAfterMs: LOST_AFTER_MS, ...options };
+    this.#awake = new AwakeTime(options.clock);
   }
 
   /**
@@ -46,7 +48,7 @@ export class Watcher implements Disposable {
    */
   async add(edge: EdgeId, node: Node, takes: "all" | "forks" = "all"): Promise<void> {
     this.remove(edge);
-    const watched = new Watched(edge, node, { ...this.#options, takes });
+    const watched = new Watched(edge, node, { ...this.#options, awake: this.#awake, takes });
     this.#nodes.set(edge, watched);
     await watched.poll();
   }
@@ -93,28 +95,37 @@ export class Watcher implements Disposable {
 
   [Symbol.dispose](): void {
     for (const edge of [...this.#nodes.keys()]) this.remove(edge);
+    this.#awake[Symbol.dispose]();
   }
+}
+
+interface WatchedOptions extends Required<WatcherOptions> {
+  readonly awake: AwakeTime;
+  readonly takes: "all" | "forks";
 }
 
 class Watched implements Disposable {
   readonly edge: EdgeId;
   readonly node: Node;
   readonly takes: "all" | "forks";
-  readonly #options: Required<WatcherOptions>;
+  readonly #options: WatchedOptions;
   readonly #closed = new AbortController();
   #timer: Disposable | undefined;
   #info: NodeInfo | undefined;
   #answeredAtMs: number;
+  /** In the time of this process. */
+  #answeredAwakeMs: number;
   #reason: string | undefined;
   #wasLost = false;
   #recent = NO_LOAD;
 
-  constructor(edge: EdgeId, node: Node, options: Required<WatcherOptions> & { readonly takes: "all" | "forks" }) {
+  constructor(edge: EdgeId, node: Node, options: WatchedOptions) {
     this.edge = edge;
     this.node = node;
     this.takes = options.takes;
     this.#options = options;
     this.#answeredAtMs = options.clock.now();
+    this.#answeredAwakeMs = options.awake.now();
   }
 
   async poll(): Promise<void> {
@@ -132,7 +143,7 @@ class Watched implements Disposable {
   sighting(): NodeSighting | undefined {
     if (this.#info === undefined) return undefined;
     const ageMs = Math.max(0, this.#options.clock.now() - this.#answeredAtMs);
-    return { info: this.#info, ageMs, lost: ageMs >= this.#options.lostAfterMs, reason: this.#reason };
+    return { info: this.#info, ageMs, lost: this.#isLost(), reason: this.#reason };
   }
 
   candidate(): Candidate | undefined {
@@ -168,6 +179,7 @@ class Watched implements Disposable {
     }
     this.#info = info;
     this.#answeredAtMs = this.#options.clock.now();
+    this.#answeredAwakeMs = this.#options.awake.now();
     this.#reason = undefined;
     this.#recent = {
       sandboxes: this.#recent.sandboxes - before.sandboxes,
@@ -181,8 +193,12 @@ class Watched implements Disposable {
   #unheard(error: unknown): void {
     if (this.#closed.signal.aborted) return;
     this.#reason = asSandboxError(error).message;
-    const lost = this.#options.clock.now() - this.#answeredAtMs >= this.#options.lostAfterMs;
+    const lost = this.#isLost();
     if (lost && !this.#wasLost) this.#options.log.warn({ edge: this.edge, err: error }, "the node is lost");
     this.#wasLost = lost;
+  }
+
+  #isLost(): boolean {
+    return this.#options.awake.now() - this.#answeredAwakeMs >= this.#options.lostAfterMs;
   }
 }
