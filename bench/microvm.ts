@@ -81,7 +81,7 @@ async function bootCold(): Promise<void> {
       lender: undefined,
     } as const;
     const signal = AbortSignal.timeout(120_000);
-    const machine = await vmm.start({ ...parts, disks: emptyDisks(8), devices: undefined }, place, signal);
+    const machine = await vmm.start({ ...parts, disks: emptyDisks(8), regions: [], devices: undefined }, place, signal);
     try {
       await machine.run();
       (await connectMachine(join(place.dir, MACHINE_PORTS.control), signal)).close();

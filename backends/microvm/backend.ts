@@ -13,6 +13,7 @@ import { type Ground, Machines } from "#host/vmm/machines.ts";
 import { machineMemory } from "#host/vmm/process-memory.ts";
 import { isAlive, liveProcess, lostMachine } from "#host/vmm/qemu/process.ts";
 import { openQemu } from "#host/vmm/qemu/qemu.ts";
+import { savedRegions } from "#host/vmm/saved.ts";
 import type { Accelerator, MachinePlace, MachineProcess, Vmm } from "#host/vmm/vmm.ts";
 import { roomError } from "#host/volume/room-error.ts";
 import type { LayerMounts } from "#images/layers/mounts.ts";
@@ -29,6 +30,7 @@ import { adoptGuest, type Guest, startGuest } from "./live.ts";
 import { MachinePacking } from "./packing.ts";
 import { MachinePauses } from "./pauses.ts";
 import { chooseAccelerator } from "./probe.ts";
+import { hasRegionMark, type LayerFiles, LayerRegions, pathsOf, regionNotesMiB } from "./regions.ts";
 import { type PlannedMachine, startSaved } from "./saving.ts";
 import { machineMemoryMiB, processorsOf } from "./sizes.ts";
 import { type MachineShape, Templates } from "./templates.ts";
@@ -58,15 +60,13 @@ export function openMicrovmBackend(options: MicrovmOptions): MicrovmBackend {
   return new MicrovmBackend(options);
 }
 
-/** Files of each layer, lowest first, metadata first. */
-type LayerFiles = readonly (readonly string[])[];
-
 /** What new machines need. */
 interface Factory {
   readonly accelerator: Accelerator;
   readonly vmm: Vmm;
   readonly templates: Templates;
   readonly environments: Environments;
+  readonly regions: LayerRegions;
 }
 
 class MicrovmBackend implements Backend {
@@ -91,7 +91,7 @@ class MicrovmBackend implements Backend {
     const { instants } = this.#machines;
     const parts = {
       ground: () => this.#ground(),
-      machine: (spec: SandboxSpec, place: Place) => this.#planned(spec, place),
+      machine: (spec: SandboxSpec, place: Place, savedDir?: string) => this.#planned(spec, place, savedDir),
       guest: (id: SandboxId, process: MachineProcess, signal: AbortSignal) => this.#guest(id, process, signal),
     };
     this.copying = new MachineCopies({ ...parts, instants });
@@ -220,15 +220,17 @@ class MicrovmBackend implements Backend {
       ...{ vmm, image, accelerator, lender, dir, place },
       nearDir: shared("templates"),
     });
+    const regions = await LayerRegions.open(shared("regions"));
     const environments = await Environments.open({
-      vmm,
-      place,
-      log,
-      dir: shared("environments"),
-      machine: async (spec, plan) => ({ ...(await templates.machine(shapeOf(spec, plan))), disks: plan.disks }),
+      ...{ vmm, place, log, regions, wantsRegions: config.machineLayers === "shared", dir: shared("environments") },
+      machine: async (spec, plan) => {
+        const shape = shapeOf(spec, plan);
+        const machine = plan.regions.length > 0 ? templates.coldMachine(shape) : await templates.machine(shape);
+        return { ...machine, disks: plan.disks, regions: plan.regions };
+      },
       identity: (spec, plan) => templates.identity(templates.coldMachine(shapeOf(spec, plan))),
     });
-    return { accelerator, vmm, templates, environments };
+    return { accelerator, vmm, templates, environments, regions };
   }
 
   async #boot(spec: SandboxSpec, place: Place, signal: AbortSignal): Promise<Guest> {
@@ -261,7 +263,7 @@ class MicrovmBackend implements Backend {
   /** Makes the sandbox, over a disk, in a machine that has been told nothing. */
   async #launch(spec: SandboxSpec, place: Place, disk: string, signal: AbortSignal): Promise<Guest> {
     const { vmm, templates } = await this.#factory(this.#uid(place));
-    const plan = planDisks(await this.#layerFiles(spec), disk);
+    const plan = planDisks(pathsOf(await this.#layerFiles(spec)), disk);
     const machine = { ...(await templates.machine(shapeOf(spec, plan))), disks: plan.disks };
     signal.throwIfAborted();
     const parts = { vmm, machine, place: await this.#place(spec, place), log: this.#options.log };
@@ -270,18 +272,25 @@ class MicrovmBackend implements Backend {
 
   /** Makes it of a machine that was saved with a sandbox in it, over the disk that it has. */
   async #goOn(spec: SandboxSpec, place: Place, instant: string, signal: AbortSignal): Promise<Guest> {
-    const planned = await this.#planned(spec, place);
+    const planned = await this.#planned(spec, place, instant);
     const from = { dir: instant, hostname: spec.hostname, log: this.#options.log };
     const options = { started: () => undefined, signal };
     return await startSaved(spec.id, planned, { ...from, place: await this.#place(spec, place) }, options);
   }
 
-  async #planned(spec: SandboxSpec, place: Place): Promise<PlannedMachine> {
-    const { volume } = await this.#ground();
-    const { vmm, templates } = await this.#factory(this.#uid(place));
-    const plan = planDisks(await this.#layerFiles(spec), diskPath(volume.openUpper(spec.id)));
+  /** The machine that runs, or the one that is saved in `savedDir`. */
+  async #planned(spec: SandboxSpec, place: Place, savedDir?: string): Promise<PlannedMachine> {
+    const { volume, runDirs } = await this.#ground();
+    const { vmm, templates, regions } = await this.#factory(this.#uid(place));
+    const layers = await this.#layerFiles(spec);
+    const hasRegions = savedDir === undefined ? hasRegionMark(runDirs.dir(spec.id)) : savedRegions(savedDir);
+    const disk = diskPath(volume.openUpper(spec.id));
+    const plan = hasRegions ? regions.plan(layers, disk) : planDisks(pathsOf(layers), disk);
     const cold = templates.coldMachine(shapeOf(spec, plan));
-    return { vmm, spec: { ...cold, disks: plan.disks }, identity: templates.identity(cold) };
+    return {
+      ...{ vmm, spec: { ...cold, disks: plan.disks, regions: plan.regions }, identity: templates.identity(cold) },
+      prepare: async () => (hasRegions ? await regions.make(layers) : undefined),
+    };
   }
 
   #uid(place: Place): number {
@@ -314,6 +323,7 @@ class MicrovmBackend implements Backend {
   }
 }
 
-function shapeOf(spec: SandboxSpec, { disks }: DiskPlan): MachineShape {
-  return { memoryMiB: machineMemoryMiB(spec), processors: processorsOf(spec), disks: disks.length };
+function shapeOf(spec: SandboxSpec, { disks, regions }: DiskPlan): MachineShape {
+  const memoryMiB = machineMemoryMiB(spec) + regionNotesMiB(regions);
+  return { memoryMiB, processors: processorsOf(spec), disks: disks.length, regions };
 }

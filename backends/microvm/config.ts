@@ -13,6 +13,11 @@ export const MICROVM_SETTINGS = {
     undefined,
     "Where the kernel of machines and the templates that they start from are kept, and shared by nodes; default: in the data directory.",
   ),
+  machineLayers: choice(
+    ["shared", "disks"],
+    "shared",
+    "How machines that start from a template of their environment have its layers: in memory that they share with the host, or as disks, of which each guest caches for itself what it reads.",
+  ),
   machineVolumeSize: mebibytes("64GiB", "Most bytes that the disks of all machines may take; taken as they are used."),
 };
 

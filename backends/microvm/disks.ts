@@ -1,14 +1,17 @@
 import { SandboxError } from "#core/errors.ts";
-import { type MachineDisk, MOST_DISKS } from "#host/vmm/vmm.ts";
+import { type MachineDisk, type MachineRegion, MOST_DISKS } from "#host/vmm/vmm.ts";
 
-/** Which disk of a machine is what. Blobs that layers share are one disk. */
+/** Which device of a machine is what. Blobs that layers share are one device. */
 export interface DiskPlan {
   readonly disks: readonly MachineDisk[];
-  /** Serial numbers of each layer's metadata and blobs, lowest layer first. */
+  readonly regions: readonly MachineRegion[];
+  /** What the guest knows by these names: serial numbers, or regions by their order. Of each layer the metadata and the blobs, lowest layer first. */
   readonly layers: readonly (readonly string[])[];
   readonly upper: string;
 }
 
+/** The disk that a sandbox writes to. */
+export const UPPER_DISK = "disk0";
 /** Machines have places for so many disks; each size has templates of its own. */
 const SIZES = [8, 32, 96, MOST_DISKS];
 
@@ -29,8 +32,9 @@ export function planDisks(layers: readonly (readonly string[])[], upper: string)
   const serials = new Map(files.map((file, index) => [file, `disk${index + 1}`]));
   return {
     disks: emptyDisks(size).map((disk, index) => ({ ...disk, file: index === 0 ? upper : files[index - 1] })),
+    regions: [],
     layers: layers.map((parts) => parts.map((file) => serials.get(file) ?? "")),
-    upper: "disk0",
+    upper: UPPER_DISK,
   };
 }
 

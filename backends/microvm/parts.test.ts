@@ -1,35 +1,14 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { newSandboxId, parseEdgeId } from "#core/ids.ts";
-import { DEFAULT_RESOURCES, type LayerDigest, type Resources, type SandboxSpec } from "#core/sandbox.ts";
+import type { LayerDigest, SandboxSpec } from "#core/sandbox.ts";
 import { checkSpec } from "./check.ts";
 import { diskShape } from "./disk.ts";
 import { planDisks } from "./disks.ts";
 import { guestRequest } from "./request.ts";
 import { machineMemoryMiB, processorsOf } from "./sizes.ts";
+import { aSpec as spec } from "./test-support/spec.ts";
 
-const EDGE = parseEdgeId("t1");
 const MIB = 1024 * 1024;
-
-function spec(resources: Partial<Resources> = {}, change: Partial<SandboxSpec> = {}): SandboxSpec {
-  return {
-    id: newSandboxId(EDGE),
-    project: "test",
-    backend: "microvm",
-    layers: [`sha256:${"0".repeat(64)}` as LayerDigest],
-    config: { env: {}, user: undefined, workdir: undefined },
-    hostname: "sandbox",
-    env: {},
-    user: "root",
-    workdir: "/",
-    resources: { ...DEFAULT_RESOURCES, ...resources },
-    rlimits: {},
-    lifetime: { idleTimeoutMs: undefined, maxLifetimeMs: undefined },
-    labels: {},
-    origin: { base: "base", workspace: undefined, toolkits: [] },
-    ...change,
-  };
-}
 
 const ANYTHING = { check: () => {} };
 

@@ -18,8 +18,8 @@ import { type PlannedMachine, saveMachine, startSaved } from "./saving.ts";
 export interface PauseParts {
   /** Where machines of this node are. */
   ground(): Promise<{ readonly runDirs: RunDirs; readonly volume: Volume }>;
-  /** The machine that a sandbox has on this node now, over the disk that it has; it is not started. */
-  machine(spec: SandboxSpec, place: Place): Promise<PlannedMachine>;
+  /** The machine that a sandbox has on this node now, or of what is saved in `savedDir`, over the disk that it has; it is not started. */
+  machine(spec: SandboxSpec, place: Place, savedDir?: string): Promise<PlannedMachine>;
   /** Where it would run; makes its cgroups. */
   place(spec: SandboxSpec, place: Place): Promise<MachinePlace>;
   /** A live machine, known or adopted. */
@@ -116,7 +116,7 @@ export class MachinePauses implements Pausing {
     const { id } = spec;
     const { runDirs, volume } = await this.#parts.ground();
     const dir = volume.openUpper(id).upperDir;
-    const planned = await this.#parts.machine(spec, place);
+    const planned = await this.#parts.machine(spec, place, dir);
     const from = { dir, place: await this.#parts.place(spec, place), ...this.#another(spec, dir) };
     const started = ({ machine }: Pick<Guest, "machine">) => {
       runDirs.writeProcess(id, machine.process);

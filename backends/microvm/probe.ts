@@ -57,6 +57,7 @@ export async function tryKvm({ vmm, image, place }: Trial): Promise<string | und
     processors: 1,
     memory,
     disks: [],
+    regions: [],
     devices: undefined,
     lender: undefined,
   } as const;

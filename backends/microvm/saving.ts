@@ -3,6 +3,7 @@ import { saveMemory } from "#host/vmm/memory.ts";
 import { checkSaved, recordSaved, savedFiles } from "#host/vmm/saved.ts";
 import type { MachinePlace, MachineSpec, Vmm } from "#host/vmm/vmm.ts";
 import { continueGuest, type Guest } from "./live.ts";
+import { markRegions } from "./regions.ts";
 
 const MIB = 1024 * 1024;
 
@@ -12,6 +13,8 @@ export interface PlannedMachine {
   readonly spec: MachineSpec;
   /** Equal for machines that can go on from each other. */
   readonly identity: string;
+  /** Makes what it maps beside its memory, if that is not there. */
+  prepare(): Promise<void>;
 }
 
 /** Writes what a held machine is, but for its disk, into `dir`. */
@@ -22,7 +25,7 @@ export async function saveMachine(
 ): Promise<void> {
   const devices = await machine.saveDevices();
   await saveMemory(machine.process, { sizeBytes: planned.spec.memory.sizeMiB * MIB }, savedFiles(dir).memory);
-  recordSaved(dir, devices, { identity: planned.identity });
+  recordSaved(dir, devices, { identity: planned.identity, hasRegions: planned.spec.regions.length > 0 });
 }
 
 /**
@@ -31,7 +34,7 @@ export async function saveMachine(
  */
 export async function startSaved(
   id: SandboxId,
-  { vmm, spec, identity }: PlannedMachine,
+  { vmm, spec, identity, prepare }: PlannedMachine,
   from: {
     readonly dir: string;
     readonly place: MachinePlace;
@@ -42,6 +45,8 @@ export async function startSaved(
   options: { readonly started: (guest: Pick<Guest, "machine">) => void; readonly signal: AbortSignal },
 ): Promise<Guest> {
   checkSaved(id, from.dir, identity);
+  await prepare();
+  markRegions(from.place.dir, spec.regions.length > 0);
   const { memory, devices } = savedFiles(from.dir);
   const file = { path: memory, access: "private" as const };
   const machine = await vmm.start({ ...spec, memory: { ...spec.memory, file }, devices }, from.place, options.signal);

@@ -8,7 +8,7 @@ import { openQemu } from "#host/vmm/qemu/qemu.ts";
 import { type TemplateParts, Templates } from "./templates.ts";
 
 const BUILD = join(import.meta.dirname, "../../.build");
-const SHAPE = { memoryMiB: 128, processors: 1, disks: 8 };
+const SHAPE = { memoryMiB: 128, processors: 1, disks: 8, regions: [] };
 
 describe("templates of machines", () => {
   let root: string;

@@ -15,7 +15,14 @@ import { connectMachine } from "#guest/protocol/machine.ts";
 import { makeOwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
 import type { GuestImage } from "#host/vmm/guest/image.ts";
 import { copyFileSparse } from "#host/vmm/memory.ts";
-import { type Accelerator, MACHINE_PORTS, type MachinePlace, type MachineSpec, type Vmm } from "#host/vmm/vmm.ts";
+import {
+  type Accelerator,
+  MACHINE_PORTS,
+  type MachinePlace,
+  type MachineRegion,
+  type MachineSpec,
+  type Vmm,
+} from "#host/vmm/vmm.ts";
 import { emptyDisks } from "./disks.ts";
 import { evict, placeWhole } from "./kept.ts";
 
@@ -25,6 +32,7 @@ export interface MachineShape {
   readonly processors: number;
   /** Places for disks. */
   readonly disks: number;
+  readonly regions: readonly Pick<MachineRegion, "sizeBytes">[];
 }
 
 /** What a template is made with and where. */
@@ -73,7 +81,7 @@ export class Templates {
     this.#parts = parts;
   }
 
-  /** A machine of this shape, up to its disks: what it starts from is saved. */
+  /** A machine of this shape, without regions, up to its disks: what it starts from is saved. */
   async machine(shape: MachineShape): Promise<Omit<MachineSpec, "disks">> {
     const cold = this.coldMachine(shape);
     const kept = await this.#once(cold);
@@ -85,12 +93,13 @@ export class Templates {
   }
 
   /** The same machine before it has booted. */
-  coldMachine({ memoryMiB, processors, disks }: MachineShape): MachineSpec {
+  coldMachine({ memoryMiB, processors, disks, regions }: MachineShape): MachineSpec {
     const { accelerator, image, lender } = this.#parts;
     const { kernel, initramfs } = image;
     const memory = { sizeMiB: memoryMiB };
     const machine = { accelerator, processors, memory, kernel, initramfs, lender };
-    return { ...machine, disks: emptyDisks(disks), devices: undefined };
+    const places = regions.map(({ sizeBytes }) => ({ file: undefined, sizeBytes }));
+    return { ...machine, disks: emptyDisks(disks), regions: places, devices: undefined };
   }
 
   /** Names everything that must be equal in a machine for it to go on from what another has saved. */

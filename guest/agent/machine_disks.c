@@ -23,8 +23,12 @@
 /* An overlay that does not sync says so while it is mounted, and refuses to be mounted again over what a crash has left. */
 #define OVERLAY_MARK UPPER "/work" "/work" "/incompat/volatile"
 
+/* Persistent memory has no serial numbers: it goes by the order in which the kernel has found it, and all of it was there at boot. */
+static bool is_memory(const char *name) { return strncmp(name, "pmem", 4) == 0; }
+
 static bool has_serial(const char *disk, const char *serial) {
 	char path[PATH_MAX], found[64];
+	if (is_memory(serial)) return strcmp(disk, serial) == 0;
 	snprintf(path, sizeof path, "/sys/block/%s/serial", disk);
 	return read_text(path, found, sizeof found) && strcmp(found, serial) == 0;
 }
@@ -63,6 +67,7 @@ int disks_mount_layer(unsigned number, char *devices) {
 		if (error != 0) return error;
 		if (first[0] == 0) {
 			strcpy(first, path);
+			if (is_memory(name)) length = (size_t)snprintf(options, sizeof options, "dax=always");
 			continue;
 		}
 		length += (size_t)snprintf(options + length, sizeof options - length, "%sdevice=%s", length > 0 ? "," : "", path);

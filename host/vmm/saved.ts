@@ -16,6 +16,8 @@ export interface SavedMachine {
   readonly devices: string;
   /** Of a computer: it was switched off. */
   readonly isOff?: boolean;
+  /** Its layers are regions of its memory. */
+  readonly hasRegions?: boolean;
 }
 
 /** The files of a machine that is saved in this directory. */
@@ -28,7 +30,11 @@ export function savedFiles(dir: string) {
 }
 
 /** Says that the directory has a machine; the other files are there already. Whole, and safe on the disk, when it returns. */
-export function recordSaved(dir: string, devices: Buffer, facts: Pick<SavedMachine, "identity" | "isOff">): void {
+export function recordSaved(
+  dir: string,
+  devices: Buffer,
+  facts: Pick<SavedMachine, "identity" | "isOff" | "hasRegions">,
+): void {
   writeSaved(dir, devices, { version: VERSION, ...facts, devices: sha256(devices) });
 }
 
@@ -43,6 +49,11 @@ function writeSaved(dir: string, devices: Buffer, saved: SavedMachine): void {
 /** Whether there is a machine in this directory. */
 export function isSaved(dir: string): boolean {
   return readRecord(dir) !== undefined;
+}
+
+/** Whether the machine in this directory has its layers as regions. */
+export function savedRegions(dir: string): boolean {
+  return readRecord(dir)?.hasRegions ?? false;
 }
 
 /**

@@ -31,6 +31,8 @@ export interface MachineSpec {
   readonly kernel: string;
   readonly initramfs: string;
   readonly disks: readonly MachineDisk[];
+  /** What the guest has in its address space, in the order in which it counts them: the first is `pmem0`. */
+  readonly regions: readonly MachineRegion[];
   /** A file with what `saveDevices` gave of an equal machine. Without it the kernel boots. */
   readonly devices: string | undefined;
   /**
@@ -59,7 +61,20 @@ export interface MachineDisk {
   readonly access: "read" | "write";
 }
 
-/** Most disks that a machine has places for. */
+/**
+ * A file that lies in the guest's address space as persistent memory, so that whoever maps or reads it there shares the host's one copy.
+ * It is read only: what a guest writes there is dropped. Its size is a multiple of `REGION_STEP_BYTES`, and the file has no less.
+ */
+export interface MachineRegion {
+  /** Undefined: any file. */
+  readonly file: string | undefined;
+  readonly sizeBytes: number;
+}
+
+/** What a guest's kernel maps memory by. */
+export const REGION_STEP_BYTES = 2 * 1024 * 1024;
+
+/** Most disks and regions that a machine has places for. */
 export const MOST_DISKS = 216;
 
 /** Where a machine lives and what bounds it. */

@@ -1,5 +1,5 @@
 import { chmodSync, mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
-import { mkdir } from "node:fs/promises";
+import { mkdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { allEnded } from "#core/concurrency/all-ended.ts";
 import { hasCode, SandboxError } from "#core/errors.ts";
@@ -21,6 +21,16 @@ export interface LayerReport {
   /** Reads that found everything here, and reads that waited for the store; both of lazy blobs only, while some of their data is away. */
   readonly hits: number;
   readonly misses: number;
+}
+
+/** A file of a layer. */
+export interface LayerFile {
+  readonly path: string;
+  /** Says what it holds: of equal names, equal files. */
+  readonly name: string;
+  readonly sizeBytes: number;
+  /** All of it is here, and stays as it is. */
+  readonly isWhole: boolean;
 }
 
 /** What is mounted, and from what. */
@@ -74,12 +84,20 @@ export class LayerMounts {
   }
 
   /** The files of a layer, which is mounted, too: its metadata, then its data as the metadata numbers it. They stay while it is. */
-  async files(digest: LayerDigest): Promise<readonly string[]> {
+  async files(digest: LayerDigest): Promise<readonly LayerFile[]> {
     await this.acquire([digest]);
     const devices = await this.#places.acquire(await this.#store.checkMetadata(digest));
     // The mount holds them.
     devices.release();
-    return [this.#store.metadataPath(digest), ...devices.paths];
+    const path = this.#store.metadataPath(digest);
+    const metadata = { path, name: `layer-${hexOf(digest)}`, sizeBytes: (await stat(path)).size, isWhole: true };
+    const data = devices.blobs.map((blob, index) => ({
+      path: devices.paths[index] ?? "",
+      name: `blob-${hexOf(blob.digest)}`,
+      sizeBytes: blob.sizeBytes,
+      isWhole: blob.state === "complete",
+    }));
+    return [metadata, ...data];
   }
 
   /** Unmounts every layer not in `inUse`, which names the layers of all sandboxes, those being created among them. */

@@ -46,7 +46,7 @@ export async function microvmRig(): Promise<MicrovmRig> {
     supply: new LayerSupply(store, undefined),
     mounts,
     firstUid: 0x0800_0000,
-    config: { accelerator: "tcg", guestDir: join(BUILD, "guest"), machineVolumeSize: 1024 },
+    config: { accelerator: "tcg", guestDir: join(BUILD, "guest"), machineLayers: "shared", machineVolumeSize: 1024 },
     log: (line) => console.error(line),
   };
   const spec = (change: Partial<SandboxSpec> = {}): SandboxSpec => ({

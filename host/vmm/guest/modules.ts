@@ -15,13 +15,15 @@ const MODULE = /\.ko(\.xz)?$/;
 const MAX_MODULE_BYTES = 64 * 1024 * 1024;
 
 /**
- * What a guest needs beyond a bare kernel: its bus, disks, ports, randomness, a way to tell what is free, file systems. crc32c is asked for by
+ * What a guest needs beyond a bare kernel: its bus, disks, persistent memory, ports, randomness, a way to tell what is free, file systems. crc32c is asked for by
  * its users at run time, without a dependency that their files name.
  */
 const WANTED = [
   "crc32c_generic",
   "virtio_pci",
   "virtio_blk",
+  "virtio_pmem",
+  "nd_pmem",
   "virtio_console",
   "virtio_rng",
   "virtio_balloon",

@@ -10,6 +10,7 @@ const SPEC: MachineSpec = {
   kernel: "/kernel",
   initramfs: "/initramfs",
   disks: [{ serial: "upper", file: "/disk", access: "write" }],
+  regions: [],
   devices: undefined,
   lender: undefined,
 };

@@ -1,4 +1,4 @@
-import type { Accelerator, MachineDisk, MachineMemory, MachineSpec } from "../vmm.ts";
+import type { Accelerator, MachineDisk, MachineMemory, MachineRegion, MachineSpec } from "../vmm.ts";
 
 /** What the words name beside the machine itself: sockets by their paths, files by descriptors that are inherited. */
 export interface QemuParts {
@@ -15,6 +15,7 @@ export interface QemuParts {
 /** The ring that keeps the end of the console. */
 export const CONSOLE_RING = "console";
 const CONSOLE_BYTES = 65_536;
+const MIB = 1024 * 1024;
 /** Translated code of an emulated guest: more than this is thrown away and made again. */
 const TRANSLATED_MIB = 64;
 
@@ -43,15 +44,18 @@ const FIRST_DISK_SLOT = 4;
 const PARTS_OF_SLOT = 8;
 /** Of every monitor, beside its user and its root directory. */
 export const CONFINED: readonly string[] = ["-sandbox", "on,obsolete=deny,spawn=deny,resourcecontrol=deny"];
-/** A kernel that is emulated on a busy host finds its timer late, and panics unless it is told not to look. */
-const KERNEL_WORDS = "console=ttyS0 quiet panic=-1 random.trust_cpu=on no_timer_check -- --machine";
+/**
+ * A kernel that is emulated on a busy host finds its timer late, and panics unless it is told not to look. One with memory above 4 GiB, where regions lie, takes 64 MiB for devices that
+ * cannot reach it, which none of ours is.
+ */
+const KERNEL_WORDS = "console=ttyS0 quiet panic=-1 random.trust_cpu=on no_timer_check swiotlb=noforce -- --machine";
 
 /** The command line of QEMU for a machine. Equal machines have equal devices, in equal places: that is what saved states rest on. */
 export function qemuWords(spec: MachineSpec, parts: QemuParts): readonly string[] {
   return [
     ...BASE,
     ...acceleratorWords(spec.accelerator, TRANSLATED_MIB),
-    ...["-smp", String(spec.processors), "-m", `${spec.memory.sizeMiB}M`, "-object", memoryOf(spec, parts)],
+    ...["-smp", String(spec.processors), "-m", sizeWord(spec), "-object", memoryOf(spec, parts)],
     ...["-kernel", spec.kernel, "-initrd", spec.initramfs, "-append", KERNEL_WORDS],
     ...["-chardev", `ringbuf,id=${CONSOLE_RING},size=${CONSOLE_BYTES}`, "-serial", `chardev:${CONSOLE_RING}`],
     ...["-device", "virtio-serial-pci,max_ports=4,addr=1", "-device", "virtio-rng-pci,addr=2"],
@@ -59,6 +63,7 @@ export function qemuWords(spec: MachineSpec, parts: QemuParts): readonly string[
     ...portWords("control", parts.control),
     ...portWords("agent", parts.agent),
     ...spec.disks.flatMap(diskWords),
+    ...spec.regions.flatMap((region, number) => regionWords(region, number, spec.disks.length + number)),
     ...["-qmp", `unix:${escaped(parts.monitor)},server=on,wait=off`],
     ...incomingWords(parts.devicesIn),
     ...CONFINED,
@@ -68,7 +73,7 @@ export function qemuWords(spec: MachineSpec, parts: QemuParts): readonly string[
 
 /** The words that say what a machine is, without those that say where its parts are. */
 export function shapeWords(spec: MachineSpec): readonly string[] {
-  const { accelerator, processors, memory, disks, lender } = spec;
+  const { accelerator, processors, memory, disks, regions, lender } = spec;
   return qemuWords(
     {
       ...{
@@ -81,6 +86,7 @@ export function shapeWords(spec: MachineSpec): readonly string[] {
         lender,
       },
       disks: disks.map((disk) => ({ ...disk, file: undefined })),
+      regions: regions.map((region) => ({ ...region, file: undefined })),
     },
     { uid: 0, emptyDir: "", monitor: "", control: "", agent: "", devicesIn: undefined, memory: undefined },
   );
@@ -124,11 +130,33 @@ function diskWords({ serial, file, access }: MachineDisk, number: number): reado
     file === undefined
       ? `driver=null-co,size=${EMPTY_DISK},read-zeroes=on,node-name=${serial},${mode}`
       : `driver=raw,node-name=${serial},${mode},file.driver=file,file.locking=off,file.filename=${escaped(file)}`;
-  const [slot, part] = [FIRST_DISK_SLOT + Math.floor(number / PARTS_OF_SLOT), number % PARTS_OF_SLOT];
-  const place = `bus=pcie.0,multifunction=on,addr=${slot.toString(16)}.${part}`;
   // A guest hears of a full disk of the host as of any broken one: QEMU would hold it until there is room, which nobody makes.
   const faults = "werror=report,rerror=report";
-  return ["-blockdev", source, "-device", `virtio-blk-pci,drive=${serial},serial=${serial},${faults},${place}`];
+  return [
+    "-blockdev",
+    source,
+    "-device",
+    `virtio-blk-pci,drive=${serial},serial=${serial},${faults},${placeWord(number)}`,
+  ];
+}
+
+/** QEMU neither writes to the file nor lets a guest: memory that is not writable is dropped what is written to it. */
+function regionWords({ file, sizeBytes }: MachineRegion, number: number, place: number): readonly string[] {
+  const id = `pmem${number}`;
+  const source = `memory-backend-file,id=${id},size=${sizeBytes},share=on,readonly=on,mem-path=${escaped(file ?? "")}`;
+  return ["-object", source, "-device", `virtio-pmem-pci,memdev=${id},${placeWord(place)}`];
+}
+
+function placeWord(number: number): string {
+  const [slot, part] = [FIRST_DISK_SLOT + Math.floor(number / PARTS_OF_SLOT), number % PARTS_OF_SLOT];
+  return `bus=pcie.0,multifunction=on,addr=${slot.toString(16)}.${part}`;
+}
+
+/** Of the memory, and of the address space for what lies beside it. */
+function sizeWord({ memory, regions }: MachineSpec): string {
+  if (regions.length === 0) return `${memory.sizeMiB}M`;
+  const regionsMiB = regions.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0) / MIB;
+  return `${memory.sizeMiB}M,slots=${regions.length},maxmem=${memory.sizeMiB + regionsMiB}M`;
 }
 
 /** A comma ends a value unless it comes twice. */
