@@ -11,6 +11,7 @@ import type { TestNode } from "#tests/support/node.ts";
 import { BASE, output, startNodeWithBase } from "#tests/support/sandbox.ts";
 import type { Measured } from "./measured.ts";
 import { privateKiB } from "./memory.ts";
+import { measureSharedLayer, sharedLayerRatio } from "./shared-layer.ts";
 import { describeMs, median, timeMs } from "./stats.ts";
 
 const BUILD = join(import.meta.dirname, "../.build");
@@ -29,7 +30,7 @@ const MACHINE_MIB = 256;
 const USE = "head -c 60000000 /dev/urandom >/dev/shm/used && cp /dev/shm/used /tmp/used && sync";
 const NOTE = `accelerator ${ACCELERATOR}`;
 
-/** Clones, pauses and memory of microVMs in software, beside cold boots of the same kernel. */
+/** Clones, pauses, memory and layers of microVMs in software, beside cold boots of the same kernel. */
 export async function* measureMicrovm(note: (line: string) => void): AsyncGenerator<Measured> {
   const words = [`--accelerator=${ACCELERATOR}`, `--guest-dir=${GUEST_DIR}`];
   await using node = await startNodeWithBase({ runInMemory: true, words });
@@ -39,6 +40,7 @@ export async function* measureMicrovm(note: (line: string) => void): AsyncGenera
   yield* pauses(node, note);
   yield* memory(node, note);
   yield* forks(node, note);
+  yield* sharedLayer(node, note);
 }
 
 function create(node: TestNode): Promise<Sandbox> {
@@ -149,6 +151,13 @@ async function* forks(node: TestNode, note: (line: string) => void): AsyncGenera
     `private memory of forks: ${Math.round(median(kiB) / 1024)} MiB, at most ${Math.round(Math.max(...kiB) / 1024)} MiB`,
   );
   yield { name: "microvm.fork20", value: median(times) / 1000, note: NOTE };
+}
+
+async function* sharedLayer(node: TestNode, note: (line: string) => void): AsyncGenerator<Measured> {
+  const memory = await measureSharedLayer(node);
+  for (const [name, { cachedMiB, ownMiB }] of Object.entries(memory))
+    note(`a layer read by ${name}: ${Math.round(cachedMiB)} MiB of files, ${Math.round(ownMiB)} MiB of monitors`);
+  yield { name: "microvm.shared_layer", value: sharedLayerRatio(memory), note: NOTE };
 }
 
 function monitorOf(node: TestNode, id: string): number {
