@@ -67,6 +67,10 @@ const loadNode = defineSettings(
       `${EDGE_DEFAULTS.outputBudgetBytes / MIB}MiB`,
       "Kept of the outputs of one sandbox, all its commands together; the oldest that have ended go first.",
     ),
+    restAfter: durationMs(
+      "1m",
+      "A machine that nobody has used for so long gives up files that its guest keeps in memory, in parts.",
+    ),
     store: text(
       undefined,
       "Store that nodes share: the path of a directory, or s3://BUCKET/PREFIX. None: layers stay here.",

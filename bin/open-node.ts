@@ -168,5 +168,6 @@ function edgeConfig(config: NodeConfig) {
     memoryReserveMiB: config.memoryReserve,
     outputCapBytes: config.outputCap * MIB,
     outputBudgetBytes: config.outputBudget * MIB,
+    restAfterMs: config.restAfter,
   };
 }

@@ -46,6 +46,11 @@ export interface Backend extends AsyncDisposable {
   readonly pausing?: Pausing;
   /** Zeros for a sandbox that is gone. */
   usage(handle: Handle): Promise<Usage>;
+  /**
+   * Begins to give up a part of the node's memory that a ready sandbox holds and can do without, while nobody uses it. False: there is little left of that, until
+   * it is used again. Absent: what such sandboxes hold the node can take by itself.
+   */
+  rest?(handle: Handle): Promise<boolean>;
   /** What really exists on the node, by resource class: ids found, of live and dead sandboxes alike. */
   inventory(): Promise<Inventory>;
 }

@@ -20,6 +20,8 @@ export interface EdgeConfig {
   readonly outputCapBytes: number;
   /** Bytes of output that a sandbox keeps of all its commands together. */
   readonly outputBudgetBytes: number;
+  /** Nobody has used a sandbox for so long: it gives up memory that it can do without. */
+  readonly restAfterMs: number;
   /** Waits between attempts to reach an agent again; after the last the sandbox is lost. */
   readonly reconnectDelaysMs: readonly number[];
 }
@@ -32,6 +34,7 @@ export const EDGE_DEFAULTS = {
   createTimeoutMs: 60_000,
   outputCapBytes: 64 * 1024 * 1024,
   outputBudgetBytes: 1024 * 1024 * 1024,
+  restAfterMs: 60_000,
   reconnectDelaysMs: [0, 50, 200, 500, 1_000],
 } as const satisfies Partial<EdgeConfig>;
 

@@ -52,7 +52,7 @@ export class SandboxDriver {
     this.#record = new SandboxRecord(parts, row);
     this.#lifetime = new LifetimeWatch(parts.timers, row.spec.id, {
       now: () => parts.clock.now(),
-      facts: () => ({ ...this.#record.row, idleSinceMs: this.#idleSinceMs }),
+      facts: () => ({ ...this.#record.row, idleSinceMs: this.idleSinceMs }),
       expire: (reason) => this.#removeSoon(reason),
     });
     this.commands = new Commands({
@@ -371,7 +371,7 @@ export class SandboxDriver {
   }
 
   /** One that is paused is not idle: it waits. */
-  get #idleSinceMs(): number | undefined {
+  get idleSinceMs(): number | undefined {
     return this.#users.any || this.state !== "ready" ? undefined : this.#record.row.lastActivityAtMs;
   }
 

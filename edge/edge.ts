@@ -23,6 +23,7 @@ import { GuestCalls } from "#edge/guest-calls.ts";
 import { Journal } from "#edge/journal.ts";
 import { forEachOf, recoverAll } from "#edge/recovery.ts";
 import { type Booked, countResources } from "#edge/resources.ts";
+import { Rests } from "#edge/rests.ts";
 import { listSandboxes } from "#edge/sandbox-list.ts";
 import { newSandboxRow, SandboxRows } from "#edge/sandbox-rows.ts";
 import { readUsage, usageHost } from "#edge/usage.ts";
@@ -67,6 +68,7 @@ export class Edge extends GuestCalls implements Node {
   readonly #parts: DriverParts;
   readonly #functions: Functions | undefined;
   readonly #invocations: Invocations | undefined;
+  readonly #rests: Rests;
   readonly #startedAtMs: number;
   #closing = false;
 
@@ -77,6 +79,8 @@ export class Edge extends GuestCalls implements Node {
     this.#journal = journal;
     this.#backends = new Map(options.backends.map((backend) => [backend.kind, backend]));
     this.#timers = new Timers(clock);
+    const rests = { clock, log, timers: this.#timers, afterMs: config.restAfterMs };
+    this.#rests = new Rests({ ...rests, sandboxes: () => this.#drivers });
     this.#startedAtMs = clock.now();
     const memory = { reserveMiB: config.memoryReserveMiB, availableMiB: () => options.availableMemoryMiB() };
     this.#admission = new Admission(overcommitted(config), memory);
@@ -115,6 +119,7 @@ export class Edge extends GuestCalls implements Node {
       this.#admission.adopt(driver.held, row.slot);
     }
     await recoverAll({ edge, dataDir, log, backends: this.#backends.values(), drivers: this.#drivers });
+    if ([...this.#backends.values()].some(({ rest }) => rest !== undefined)) this.#rests.begin();
     this.#lookAhead();
   }
 

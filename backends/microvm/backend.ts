@@ -177,6 +177,10 @@ class MicrovmBackend implements Backend {
     };
   }
 
+  async rest({ id }: Handle): Promise<boolean> {
+    return (await this.#machines.live.get(id)?.rest()) ?? false;
+  }
+
   inventory(): Promise<Inventory> {
     return this.#machines.inventory();
   }

@@ -19,6 +19,8 @@ import { guestRequest } from "./request.ts";
 
 /** Told of a guest that ended by itself: this much of what it said last. */
 const LAST_WORDS = 600;
+/** Of files in memory that are not worth looking at again. */
+const LITTLE_BYTES = 8 * 1024 * 1024;
 
 /** A machine that this process talks to: to its monitor, and to the first process of its guest. */
 export class Guest implements Holdable {
@@ -55,6 +57,11 @@ export class Guest implements Holdable {
 
   usage(): Promise<MachineUsage> {
     return this.#control.usage();
+  }
+
+  /** Begins to give up what the sandbox can read again. False: that was little already. */
+  async rest(): Promise<boolean> {
+    return (await this.#control.rest()) > LITTLE_BYTES;
   }
 
   /** Resolves when nobody else holds the machine; until disposed, nobody else may. `SandboxLost` when it has ended meanwhile. */

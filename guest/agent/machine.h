@@ -43,6 +43,7 @@ struct machine {
 	int cradle;  /* socket of the launcher */
 	int flush;   /* tells that the upper's disk has what was written, -1: nobody waits for that */
 	int sandbox; /* process that is the agent, which a guest shares its namespaces with; 0: none yet */
+	int resting; /* process that makes the sandbox smaller; 0: none has yet */
 	int agent;   /* connection to the agent, -1: none */
 	bool synchronised; /* the nonce of this connection has come */
 	uint8_t nonce[NONCE_BYTES];
@@ -111,6 +112,12 @@ int bridge_open(struct machine *machine, const uint8_t nonce[NONCE_BYTES]);
 int bridge_renew(void);
 /* Moves what can be moved, both ways. */
 void bridge_pump(struct machine *machine);
+
+/*
+ * machine_rest.c: begins to give up a part of the files that the kernel keeps in memory for the sandbox; says how many bytes those are. EBUSY: it does so already.
+ * 0 or an errno.
+ */
+int rest_begin(struct machine *machine, unsigned long long *file_bytes);
 
 /* machine_identity.c: 0 or an errno. */
 int identity_clock(const char *seconds);

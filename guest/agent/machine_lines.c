@@ -99,6 +99,14 @@ static int count_usage(struct machine *machine, char *words, struct reply *reply
 	return 0;
 }
 
+static int give_rest(struct machine *machine, char *words, struct reply *reply) {
+	(void)words;
+	unsigned long long bytes = 0;
+	int error = rest_begin(machine, &bytes);
+	snprintf(reply->text, sizeof reply->text, "%llu", bytes);
+	return error;
+}
+
 /* How long processes may take to hold still: one in the middle of a call of the kernel finishes that first. */
 #define FREEZE_TRIES 5000
 #define FREEZE_PAUSE_US 1000
@@ -158,7 +166,7 @@ static const struct {
 	{"hello", say_version, true},	{"clock", set_clock, true},   {"seed", add_seed, true},	{"layer", mount_layer, false},
 	{"upper", mount_upper, false},	{"launch", launch, false},    {"agent", open_agent, true}, {"usage", count_usage, false},
 	{"freeze", hold_still, false}, {"thaw", let_go_on, false},   {"name", name_sandbox, true},
-	{"sync", write_out, true},	{"flush", flush_upper, false}, {"lock", lock_upper, false},
+	{"sync", write_out, true},	{"flush", flush_upper, false}, {"lock", lock_upper, false},  {"rest", give_rest, false},
 };
 
 /*

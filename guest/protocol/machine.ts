@@ -148,6 +148,11 @@ export class MachineControl {
     return { pids, memoryBytes, peakBytes, oomKills, diskBytes };
   }
 
+  /** Has the system begin to give up a part of the files that it keeps in memory for the sandbox. Resolves with their bytes before that. */
+  async rest(): Promise<number> {
+    return Number(await this.#ask("rest"));
+  }
+
   /** Reaches the agent through its port, a socket at `path`, in place of an earlier connection. Rejects as `connectUnix` does. */
   async connectAgent(path: string, signal: AbortSignal): Promise<GuestLink> {
     this.#agent?.destroy();

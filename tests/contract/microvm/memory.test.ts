@@ -16,6 +16,7 @@ const RESOURCES = { memoryMiB: 160 };
 const FILLED_MIB = 50;
 /** Blocks of memory of which some of it is still used, and what QEMU takes more once it has worked. */
 const REST_MIB = 25;
+const FILE_MIB = 100;
 const FILL = `head -c ${FILLED_MIB * MIB} /dev/urandom >/dev/shm/filled`;
 /** The guest looks at what is free every two seconds, at a part of it. */
 const LIMIT_MS = 120_000;
@@ -25,7 +26,7 @@ const CHECK = "sha256sum </dev/shm/kept";
 describe("the memory of a microVM", { timeout: 900_000 }, () => {
   let node: TestNode;
   before(async () => {
-    node = await MICROVM.startNode();
+    node = await MICROVM.startNode({ words: ["--rest-after=2s"] });
     // The second has the template made that all others go on from.
     for (let made = 0; made < 2; made++) await (await create()).remove();
   });
@@ -57,6 +58,22 @@ describe("the memory of a microVM", { timeout: 900_000 }, () => {
     await using later = await create();
     assert.equal(memoryOf(node, later).inode, template.inode);
     assert.match(await output(later, KEPT), /^[0-9a-f]{64}/);
+  });
+
+  test("files that a guest keeps in memory go back when nobody uses the sandbox, and stay while something runs in it", async () => {
+    await using sandbox = await create();
+    await using busy = await create();
+    const before = await privateMiB(sandbox);
+    const line = `head -c ${FILE_MIB * MIB} /dev/urandom >/file && sync && sha256sum </file`;
+    await busy.start("exec sleep 1000");
+    const [digest, other] = [await output(sandbox, line), await output(busy, line)];
+    await waitUntil("its memory is back", LIMIT_MS, async () => {
+      const { memory } = await sandbox.usage();
+      return memory.bytes < 16 * MIB && (await privateMiB(sandbox)) < before + FILE_MIB / 2;
+    });
+    assert.ok((await busy.usage()).memory.bytes > (FILE_MIB * MIB) / 2, "a file that may be in use");
+    assert.equal(await output(sandbox, "sha256sum </file"), digest);
+    assert.equal(await output(busy, "sha256sum </file"), other);
   });
 
   test("what has given memory back is used, paused, resumed and forked like any other, over and over", async () => {
