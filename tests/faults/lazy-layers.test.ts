@@ -1,21 +1,14 @@
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync, rmSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
 import { processStartTicks } from "#host/sys/process.ts";
-import { sha256Hex } from "#images/digest.ts";
-import { type S3Peer, startS3Peer } from "#images/store/test-support/s3-peer.ts";
-import type { Sandbox } from "#sdk";
+import { startS3Peer } from "#images/store/test-support/s3-peer.ts";
 import { dsec } from "../support/cli.ts";
+import { FILES, holdStore, makeLazy, nodeOptions, sumOf, WORK } from "../support/lazy-data.ts";
 import { startNode, type TestNode } from "../support/node.ts";
-import { BASE, output } from "../support/sandbox.ts";
-import { tarOf } from "../support/tar.ts";
 import { waitUntil } from "../support/wait.ts";
-
-const FILES = 12;
-const FILE_BYTES = 2 ** 20;
-const WORK = { base: BASE, workspace: "work" };
 
 test("sandboxes on lazy layers outlive their node with a reader waiting, and fail with the reason when its filler died, too", async () => {
   await using peer = await startS3Peer();
@@ -69,52 +62,6 @@ test("a store that gives nothing is told by status with the reads that failed, a
   assert.equal(await sumOf(sandbox, 9), sums[9]);
   await waitUntil("the store is well again", 60_000, async () => (await onDemand()).trouble === undefined);
 });
-
-/** A node whose layers come from the peer. */
-function nodeOptions({ bucket, endpoint, credentials }: S3Peer, timeout: string) {
-  return {
-    words: [`--store=s3://${bucket}/dsec`, `--store-endpoint=${endpoint}`, timeout],
-    env: { AWS_ACCESS_KEY_ID: credentials.accessKeyId, AWS_SECRET_ACCESS_KEY: credentials.secretAccessKey },
-  };
-}
-
-/** Makes artifacts whose data lies in the store alone. Resolves with the SHA-256 of each file. */
-async function makeLazy(node: TestNode, peer: S3Peer): Promise<readonly string[]> {
-  await node.client.artifacts.build({ name: BASE, suite: BASE });
-  const entries = Array.from({ length: FILES }, (_, file) => {
-    return { name: `data/${file}`, mode: 0o644, uid: 0, gid: 0, body: bodyOf(file) };
-  });
-  await node.client.artifacts.import(await tarOf(...entries), { name: "work", kind: "workspace" });
-  for (const name of [BASE, "work"]) await node.client.artifacts.push(name);
-  await node.stop();
-  const put = peer.seen.filter(({ method }) => method === "PUT").map(({ url }) => url.split("/").at(-1) ?? "");
-  assert.ok(put.some((name) => name.startsWith("frames-")) && !put.includes("data"), "data is put in frames");
-  const blobs = join(node.dataDir, "images/blobs");
-  for (const hex of readdirSync(blobs)) rmSync(join(blobs, hex), { recursive: true });
-  await node.start();
-  return entries.map(({ body }) => sha256Hex(body));
-}
-
-/** From now on the store does not answer; resolves when it was asked. */
-function holdStore(peer: S3Peer): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  peer.fault = () => {
-    resolve();
-    return { type: "hang" };
-  };
-  return promise;
-}
-
-/** Differs all over, so that no piece is like another. */
-function bodyOf(file: number): Buffer {
-  const body = Buffer.alloc(FILE_BYTES);
-  for (let at = 0; at < FILE_BYTES; at += 4) body.writeUInt32LE((file * FILE_BYTES + at * 2_654_435_761) % 2 ** 32, at);
-  return body;
-}
-
-async function sumOf(sandbox: Sandbox, file: number): Promise<string> {
-  return (await output(sandbox, ["/bin/busybox", "sha256sum", `/data/${file}`])).split(" ")[0] ?? "";
-}
 
 async function killFiller(node: TestNode): Promise<void> {
   const { pid, startTicks } = JSON.parse(readFileSync(join(node.runDir, "lazy.json"), "utf8"));
