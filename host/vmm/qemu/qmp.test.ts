@@ -48,3 +48,26 @@ test("what is no answer ends the talk", async () => {
     await assert.rejects(connectQmp(liar.path), { kind: "SandboxLost" });
   }
 });
+
+test("a monitor that is somebody else's takes nobody down with what it says", async () => {
+  const lies = [
+    '{"event":"error"}',
+    '{"event":{"toString":1}}',
+    '{"id":1,"error":null}',
+    '{"id":1,"error":{"desc":7}}',
+  ];
+  for (const lie of lies) {
+    await using liar = await monitor((_, socket) => socket.write(`${lie}\n`));
+    await assert.rejects(connectQmp(liar.path), { kind: "SandboxLost" }, lie);
+  }
+});
+
+test("nobody stays connected to a monitor that refuses to talk", async () => {
+  const closed = Promise.withResolvers<void>();
+  await using liar = await monitor((_, socket) => {
+    socket.once("close", () => closed.resolve());
+    socket.write('{"id":1,"error":{"class":"GenericError","desc":"no"}}\n');
+  });
+  await assert.rejects(connectQmp(liar.path), { kind: "Internal" });
+  await closed.promise;
+});

@@ -6,7 +6,7 @@ import { SandboxError } from "#core/errors.ts";
 /** A line that QEMU sends: an answer, an event, or its greeting. */
 interface Line {
   readonly return?: unknown;
-  readonly error?: { readonly class: string; readonly desc: string };
+  readonly error?: { readonly desc: string };
   readonly event?: string;
   readonly data?: unknown;
   readonly id?: number;
@@ -21,6 +21,7 @@ interface Waiting {
 
 /** The longest are answers with the console's ring, of which any byte may take six. */
 const LONGEST_LINE_BYTES = 1024 * 1024;
+const EVENT_NAME = /^[A-Z][A-Z0-9_]*$/;
 /** All are done in milliseconds but what writes disks out. One that hangs must not hold who adopts it, nor who waits for its machine. */
 const ORDER_LIMIT_MS = 120_000;
 
@@ -103,19 +104,33 @@ export async function connectQmp(path: string, limitMs?: number): Promise<Qmp> {
     socket.once("error", reject);
   });
   const qmp = new Qmp(socket, limitMs);
-  await qmp.order("qmp_capabilities");
+  try {
+    await qmp.order("qmp_capabilities");
+  } catch (error) {
+    qmp.close();
+    throw error;
+  }
   return qmp;
 }
 
-/** `undefined` for what is no object of JSON. */
+/** `undefined` for what QEMU never sends. */
 function parseLine(text: string): Line | undefined {
   try {
     const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null ? value : undefined;
+    return isLine(value) ? value : undefined;
   } catch (error) {
     if (error instanceof SyntaxError) return undefined;
     throw error;
   }
+}
+
+function isLine(value: unknown): value is Line {
+  if (typeof value !== "object" || value === null) return false;
+  const { event, error } = value as { readonly event?: unknown; readonly error?: unknown };
+  // An event of the name `error` would be thrown by who passes it on.
+  if (event !== undefined && !(typeof event === "string" && EVENT_NAME.test(event))) return false;
+  if (error === undefined) return true;
+  return typeof error === "object" && error !== null && "desc" in error && typeof error.desc === "string";
 }
 
 function gone(order: string): SandboxError {
