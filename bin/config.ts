@@ -36,7 +36,7 @@ const loadNode = defineSettings(
     nodeApi: choice(["memory", "websocket"], "memory", "How the apiserver talks to the edge of this process."),
     forkListen: text(
       undefined,
-      "Where servers that name this node in --fork-nodes reach it, ADDRESS:PORT; in a network of your own, nothing is encrypted. None: nowhere.",
+      "Where servers that name this node in --fork-nodes reach it, ADDRESS:PORT, encrypted with keys made of --node-token. None: nowhere.",
     ),
     forkNodes: text(
       "",
