@@ -32,6 +32,14 @@ const HOST_COMMANDS: readonly (HostCommand & { run(argv: readonly string[]): Pro
     run: async (argv) => (await import("./doctor.ts")).doctor(argv, places(), process.stdout),
   },
   {
+    name: "agent-package",
+    help: "make a Debian package of the agent, for systems of full VMs",
+    json: false,
+    usage: async () =>
+      "FILE\n\nMakes a package that a Debian or Ubuntu on amd64 installs with apt-get install ./FILE.\n",
+    run: async (argv) => (await import("./agent-package.ts")).agentPackage(argv, { say }),
+  },
+  {
     name: "bench",
     help: "measure promised figures beside a floor and peers",
     json: false,

@@ -63,9 +63,9 @@ export async function buildVmImage(options: BuildVmOptions): Promise<Omit<Import
     ];
     const kernel = await guestKernel(options.guestDir, debian?.desktop === true ? "generic" : "cloud");
     if (debian === undefined) await busyboxSystem(tree, signal);
-    else await debianSystem(tree, { ...debian, signal, progress });
+    else await debianSystem(tree, { ...debian, agent: options.agent, signal, progress });
     await addKernel(tree, kernel, debian !== undefined);
-    addFile(tree, AGENT_PATH, await readFile(options.agent), 0o755);
+    if (debian === undefined) addFile(tree, AGENT_PATH, await readFile(options.agent), 0o755);
     addFile(tree, SHELL_PATH, await readFile(options.shell), 0o755);
     progress("making the disk");
     writeFileSync(disk, "");

@@ -1,37 +1,28 @@
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, symlinkSync } from "node:fs";
+import { mkdirSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { promisify } from "node:util";
 import { type DebianOptions, startDebianBuild } from "#host/debian.ts";
+import { makeAgentPackage } from "./agent-package.ts";
 import { addDesktop, DESKTOP_PACKAGES } from "./desktop.ts";
-import { AGENT_PATH, addFile } from "./tree-files.ts";
+import { addFile } from "./tree-files.ts";
 
 /** A Debian, and what is wanted of it. */
 export interface DebianSystem extends DebianOptions {
   /** Its screen is a desktop, not a console. */
   readonly desktop: boolean;
+  /** The agent's program. */
+  readonly agent: string;
 }
+
+/** Of the agent's package in a system that is built here. */
+const BUILT_VERSION = "0";
 
 /** A whole Debian has these beside its minimal system: its first process, its devices, what loads its modules. */
 const SYSTEM = ["systemd-sysv", "udev", "dbus", "kmod", "iproute2", "procps", "apparmor"];
 
-const SERVICE = `[Unit]
-Description=agent of DSec
-DefaultDependencies=no
-After=systemd-remount-fs.service
-
-[Service]
-ExecStart=/${AGENT_PATH} --guest
-Restart=always
-RestartSec=1
-OOMScoreAdjust=-900
-KillMode=process
-
-[Install]
-WantedBy=sysinit.target
-`;
 /** Where processors are emulated, on a busy host, a device takes minutes to be found: a console that is given up has no prompt. */
 const PATIENCE = `[Manager]
 DefaultDeviceTimeoutSec=20min
@@ -46,12 +37,10 @@ ExecStart=-/sbin/agetty --autologin root ${kind}
 const NEEDLESS = ["apt-daily.timer", "apt-daily-upgrade.timer", "e2scrub_all.timer", "e2scrub_reap.service"];
 
 /** Unpacks a Debian of this host's archives with the agent as a service. Throws as `startDebianBuild` does. */
-export async function debianSystem(tree: string, { desktop, ...options }: DebianSystem): Promise<void> {
+export async function debianSystem(tree: string, { desktop, agent, ...options }: DebianSystem): Promise<void> {
   mkdirSync(tree);
   await unpack(tree, { ...options, include: [...SYSTEM, ...(desktop ? DESKTOP_PACKAGES : []), ...options.include] });
-  addFile(tree, "etc/systemd/system/dsec-agent.service", SERVICE, 0o644);
-  mkdirSync(join(tree, "etc/systemd/system/sysinit.target.wants"), { recursive: true });
-  symlinkSync("../dsec-agent.service", join(tree, "etc/systemd/system/sysinit.target.wants/dsec-agent.service"));
+  await installAgent(tree, agent);
   for (const unit of NEEDLESS) symlinkSync("/dev/null", join(tree, "etc/systemd/system", unit));
   addFile(tree, "etc/systemd/system.conf.d/dsec.conf", PATIENCE, 0o644);
   addFile(tree, "etc/systemd/system/getty@tty1.service.d/root.conf", AUTOLOGIN("- $TERM"), 0o644);
@@ -67,6 +56,13 @@ export async function debianSystem(tree: string, { desktop, ...options }: Debian
   addFile(tree, "etc/machine-id", "", 0o444);
   await promisify(execFile)("chroot", [tree, "useradd", "--create-home", "--shell", "/bin/bash", "user"]);
   if (desktop) addDesktop(tree);
+}
+
+async function installAgent(tree: string, agent: string): Promise<void> {
+  const name = "root/dsec-agent.deb";
+  await makeAgentPackage({ agent, version: BUILT_VERSION, target: join(tree, name) });
+  await promisify(execFile)("chroot", [tree, "dpkg", "--install", `/${name}`]);
+  rmSync(join(tree, name));
 }
 
 async function unpack(tree: string, options: DebianOptions): Promise<void> {
