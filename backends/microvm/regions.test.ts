@@ -79,11 +79,17 @@ describe("layers as regions of a machine's memory", () => {
     assert.equal(statSync(join(dir, "b")).ino, ino);
   });
 
-  test("no copy is made of what is not all here, and none is left of one that failed", async () => {
+  test("what is not all here is read to its end, and nothing is left of a copy that failed", async () => {
     const regions = await LayerRegions.open(dir);
-    await assert.rejects(regions.make([[file("a", { isWhole: false })]]), { kind: "FailedPrecondition" });
+    await assert.rejects(regions.make([[file("a", { isWhole: false, sizeBytes: 1_001 })]]), /a ends at 1000 of 1001/);
     await assert.rejects(regions.make([[{ ...file("b"), path: join(root, "none") }]]), { code: "ENOENT" });
     assert.deepEqual(readdirSync(dir), []);
+    const large = file("c", { isWhole: false, sizeBytes: REGION_STEP_BYTES + 1 });
+    writeFileSync(large.path, "c".repeat(REGION_STEP_BYTES + 1));
+    await regions.make([[large]]);
+    const copy = readFileSync(join(dir, "c"));
+    assert.equal(copy.length, 2 * REGION_STEP_BYTES);
+    assert.equal(copy.toString("latin1").replace(/\0+$/, ""), "c".repeat(REGION_STEP_BYTES + 1));
   });
 
   test("copies that no template names go when nobody has asked for them lately", async () => {

@@ -12,8 +12,8 @@ import {
   utimesSync,
   writeFileSync,
 } from "node:fs";
+import { open } from "node:fs/promises";
 import { join } from "node:path";
-import { SandboxError } from "#core/errors.ts";
 import { makeOwnedTemp, sweepOwnedTemps } from "#host/owned-temp.ts";
 import { copyFileSparse } from "#host/vmm/memory.ts";
 import { type MachineRegion, MOST_DISKS, REGION_STEP_BYTES } from "#host/vmm/vmm.ts";
@@ -75,7 +75,7 @@ export class LayerRegions {
     };
   }
 
-  /** Makes the copies that are not there. `FailedPrecondition` for a layer whose data is not all here. */
+  /** Makes the copies that are not there; of a layer whose data is not all here, for a machine that was saved when it was, that waits for the data. */
   async make(layers: LayerFiles): Promise<void> {
     for (const file of distinct(layers)) {
       const running = this.#underWay.get(file.name);
@@ -99,18 +99,10 @@ export class LayerRegions {
     const target = this.#path(file);
     if (statSync(target, { throwIfNoEntry: false })?.size === regionBytes(file))
       return utimesSync(target, new Date(), new Date());
-    if (!file.isWhole) {
-      throw new SandboxError(
-        "FailedPrecondition",
-        `the machine has all of ${file.name} in memory, and it is not all here`,
-        {
-          hint: "pull the layers of the sandbox to this node, or fork it without its memory",
-        },
-      );
-    }
     await using build = makeOwnedTemp(join(target, ".."), PREFIX);
     const copy = join(build.path, "copy");
-    await copyFileSparse(file.path, copy);
+    if (file.isWhole) await copyFileSparse(file.path, copy);
+    else await readAll(file, copy);
     const fd = openSync(copy, "r+");
     try {
       ftruncateSync(fd, regionBytes(file));
@@ -155,6 +147,19 @@ export function markRegions(runDir: string, hasRegions: boolean): void {
 /** What was said of the machine in this directory. */
 export function hasRegionMark(runDir: string): boolean {
   return existsSync(join(runDir, MARK));
+}
+
+/** Holes of a file that is filled as it is read look like those that are zeros: each byte is asked for. */
+async function readAll({ path, name, sizeBytes }: LayerFile, to: string): Promise<void> {
+  await using source = await open(path, "r");
+  await using copy = await open(to, "wx", 0o600);
+  const piece = Buffer.allocUnsafe(MIB);
+  for (let at = 0; at < sizeBytes; ) {
+    const { bytesRead } = await source.read(piece, 0, Math.min(MIB, sizeBytes - at), at);
+    if (bytesRead === 0) throw new Error(`${name} ends at ${at} of ${sizeBytes} bytes`);
+    await copy.writeFile(piece.subarray(0, bytesRead));
+    at += bytesRead;
+  }
 }
 
 function distinct(layers: LayerFiles): readonly LayerFile[] {

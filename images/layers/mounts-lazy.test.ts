@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { readFileSync, renameSync, rmSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
@@ -33,6 +34,18 @@ for (const mechanism of MECHANISMS) {
       assert.ok(part.presentBytes > 0 && part.presentBytes < part.sizeBytes / 2, `${part.presentBytes} bytes`);
       assert.equal(await rig.hash(dir, "large"), sha256Hex(BODY));
       assert.equal((await rig.report()).state, "complete");
+    });
+
+    test("have whole files when all of their data has come, and not before", async () => {
+      await using rig = await openRig(mechanism);
+      const wholes = async () => (await rig.mounts.files(rig.layer)).map(({ isWhole }) => isWhole);
+      assert.deepEqual(await wholes(), [true, false]);
+      const [dir = ""] = await rig.mounts.acquire([rig.layer]);
+      await rig.hash(dir, "small");
+      assert.deepEqual(await wholes(), [true, false]);
+      const [, data] = await rig.mounts.files(rig.layer);
+      assert.ok((await readFile(data?.path ?? "")).includes(BODY), "who reads the file waits for every byte");
+      assert.deepEqual(await wholes(), [true, true]);
     });
 
     test("survive the end of filler and node with readers waiting, who notice nothing", async () => {

@@ -29,7 +29,7 @@ export interface LayerFile {
   /** Says what it holds: of equal names, equal files. */
   readonly name: string;
   readonly sizeBytes: number;
-  /** All of it is here, and stays as it is. */
+  /** All of it is here, and stays while the layer is mounted. */
   readonly isWhole: boolean;
 }
 
@@ -90,14 +90,25 @@ export class LayerMounts {
     // The mount holds them.
     devices.release();
     const path = this.#store.metadataPath(digest);
+    const whole = await this.#whole(devices.blobs);
     const metadata = { path, name: `layer-${hexOf(digest)}`, sizeBytes: (await stat(path)).size, isWhole: true };
     const data = devices.blobs.map((blob, index) => ({
       path: devices.paths[index] ?? "",
       name: `blob-${hexOf(blob.digest)}`,
       sizeBytes: blob.sizeBytes,
-      isWhole: blob.state === "complete",
+      isWhole: whole.has(blob.digest),
     }));
     return [metadata, ...data];
+  }
+
+  /** Those of which all is here: while they are mounted nothing of them goes. */
+  async #whole(blobs: readonly PlacedBlob[]): Promise<ReadonlySet<BlobDigest>> {
+    const inState = (state: BlobState) => blobs.filter((blob) => blob.state === state).map(({ digest }) => digest);
+    const lazy = inState("lazy");
+    // Of a filler that does not answer nothing is known.
+    const parts = lazy.length === 0 ? [] : await this.#places.lazy?.report(lazy).catch(() => undefined);
+    const filled = (parts ?? []).filter(({ fetchedBytes, sizeBytes }) => fetchedBytes === sizeBytes);
+    return new Set([...inState("complete"), ...filled.map(({ blob }) => blob)]);
   }
 
   /** Unmounts every layer not in `inUse`, which names the layers of all sandboxes, those being created among them. */
