@@ -29,7 +29,7 @@ export function savedFiles(dir: string) {
   };
 }
 
-/** Says that the directory has a machine; the other files are there already. Whole, and safe on the disk, when it returns. */
+/** Says that the directory has a machine; the other files are there already. Whole, and safe on the disk, when it returns; when it throws, it says nothing. */
 export function recordSaved(
   dir: string,
   devices: Buffer,
@@ -43,7 +43,13 @@ function writeSaved(dir: string, devices: Buffer, saved: SavedMachine): void {
   writeDurably(files.devices, devices);
   writeDurably(`${files.record}.new`, JSON.stringify(saved));
   renameSync(`${files.record}.new`, files.record);
-  syncDurably(dir);
+  try {
+    syncDurably(dir);
+  } catch (error) {
+    // Whoever asked goes on, and writes to the disk.
+    forgetSaved(dir);
+    throw error;
+  }
 }
 
 /** Whether there is a machine in this directory. */
