@@ -34,13 +34,26 @@ describe("layers as regions of a machine's memory", () => {
   }
 
   test("layers fit that are all here, and not too large or too many for a guest", async () => {
-    const regions = await LayerRegions.open(dir);
+    const regions = await LayerRegions.open(dir, () => 8 * GIB);
     assert.ok(regions.fits([[file("a"), file("b")], [file("c")]]));
     assert.ok(!regions.fits([[file("a")], [file("b", { isWhole: false })]]));
     assert.ok(regions.fits([[file("a", { sizeBytes: 2 * GIB - REGION_STEP_BYTES })], [file("b")]]));
     assert.ok(!regions.fits([[file("a", { sizeBytes: 2 * GIB })], [file("b")]]));
     assert.ok(!regions.fits([Array.from({ length: 216 }, (_, number) => file(`${number}`))]));
     assert.ok(!(await LayerRegions.open(undefined)).fits([[file("a")]]));
+  });
+
+  test("copies that are not there yet leave most of the room to the disks of sandboxes", async () => {
+    let freeBytes = 8 * REGION_STEP_BYTES;
+    const regions = await LayerRegions.open(dir, () => freeBytes);
+    const layers = [[file("a"), file("b")]];
+    assert.ok(!regions.fits([[...(layers[0] ?? []), file("c")]]));
+    assert.ok(regions.fits(layers));
+    await regions.make(layers);
+    freeBytes = 0;
+    assert.ok(regions.fits(layers), "nothing more is taken");
+    assert.ok(!regions.fits([[file("c")]]));
+    assert.ok((await LayerRegions.open(dir)).fits([[file("c")]]), "as much as there is here");
   });
 
   test("a file is one region however many layers have it, named in the order of its devices", async () => {

@@ -8,6 +8,7 @@ import {
   readdirSync,
   renameSync,
   rmSync,
+  statfsSync,
   statSync,
   utimesSync,
   writeFileSync,
@@ -27,6 +28,8 @@ const MIB = 1024 * 1024;
 /** A guest's kernel keeps a page of notes for 64 pages: more than this would be more notes than many guests have memory. */
 const MOST_BYTES = 2048 * MIB;
 const NOTES_PART = 64;
+/** Of the room that is left, copies that are only faster take no more than this part: the rest is for what sandboxes write. */
+const ROOM_PART = 4;
 const PREFIX = "build-";
 /** A copy that nobody has asked for lately is not about to be mapped. */
 const IDLE_MS = 10 * 60_000;
@@ -39,28 +42,35 @@ const MARK = "regions";
  */
 export class LayerRegions {
   readonly #dir: string | undefined;
+  readonly #freeBytes: (dir: string) => number;
   readonly #underWay = new Map<string, Promise<void>>();
 
-  /** Sweeps what a dead process left half made. Without a directory nothing fits. */
-  static async open(dir: string | undefined): Promise<LayerRegions> {
+  /** Sweeps what a dead process left half made. Without a directory nothing fits. `freeBytes` tells how much room there is where it is. */
+  static async open(dir: string | undefined, freeBytes = freeBytesIn): Promise<LayerRegions> {
     if (dir !== undefined) {
       mkdirSync(dir, { recursive: true, mode: 0o700 });
       await sweepOwnedTemps(dir, PREFIX);
     }
-    return new LayerRegions(dir);
+    return new LayerRegions(dir, freeBytes);
   }
 
   /** Use `open`. */
-  constructor(dir: string | undefined) {
+  constructor(dir: string | undefined, freeBytes: (dir: string) => number) {
     this.#dir = dir;
+    this.#freeBytes = freeBytes;
   }
 
-  /** Whether a machine can have these layers as regions: all of their data is here, and not too much for the notes of its kernel. */
+  /**
+   * Whether a machine can have these layers as regions: all of their data is here, not too much for the notes of its kernel, and copies that are not there yet leave sandboxes
+   * the room for their disks.
+   */
   fits(layers: LayerFiles): boolean {
+    if (this.#dir === undefined) return false;
     const files = distinct(layers);
-    const bytes = files.reduce((sum, file) => sum + regionBytes(file), 0);
     const isWhole = files.every((file) => file.isWhole);
-    return this.#dir !== undefined && isWhole && bytes <= MOST_BYTES && files.length < MOST_DISKS;
+    if (!isWhole || bytesOf(files) > MOST_BYTES || files.length >= MOST_DISKS) return false;
+    const missing = files.filter((file) => !this.#isThere(file));
+    return missing.length === 0 || bytesOf(missing) <= this.#freeBytes(this.#dir) / ROOM_PART;
   }
 
   /** A machine with these layers as regions, and the upper as its only disk. */
@@ -97,8 +107,7 @@ export class LayerRegions {
 
   async #copy(file: LayerFile): Promise<void> {
     const target = this.#path(file);
-    if (statSync(target, { throwIfNoEntry: false })?.size === regionBytes(file))
-      return utimesSync(target, new Date(), new Date());
+    if (this.#isThere(file)) return utimesSync(target, new Date(), new Date());
     await using build = makeOwnedTemp(join(target, ".."), PREFIX);
     const copy = join(build.path, "copy");
     if (file.isWhole) await copyFileSparse(file.path, copy);
@@ -112,6 +121,10 @@ export class LayerRegions {
       closeSync(fd);
     }
     renameSync(copy, target);
+  }
+
+  #isThere(file: LayerFile): boolean {
+    return statSync(this.#path(file), { throwIfNoEntry: false })?.size === regionBytes(file);
   }
 
   #path({ name }: LayerFile): string {
@@ -164,6 +177,15 @@ async function readAll({ path, name, sizeBytes }: LayerFile, to: string): Promis
 
 function distinct(layers: LayerFiles): readonly LayerFile[] {
   return [...new Map(layers.flat().map((file) => [file.name, file])).values()];
+}
+
+function bytesOf(files: readonly LayerFile[]): number {
+  return files.reduce((sum, file) => sum + regionBytes(file), 0);
+}
+
+function freeBytesIn(dir: string): number {
+  const { bavail, bsize } = statfsSync(dir);
+  return bavail * bsize;
 }
 
 function regionBytes({ sizeBytes }: LayerFile): number {
