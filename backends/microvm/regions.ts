@@ -1,10 +1,6 @@
 import {
-  closeSync,
   existsSync,
-  fsyncSync,
-  ftruncateSync,
   mkdirSync,
-  openSync,
   readdirSync,
   renameSync,
   rmSync,
@@ -112,14 +108,10 @@ export class LayerRegions {
     const copy = join(build.path, "copy");
     if (file.isWhole) await copyFileSparse(file.path, copy);
     else await readAll(file, copy);
-    const fd = openSync(copy, "r+");
-    try {
-      ftruncateSync(fd, regionBytes(file));
-      // Before it has its name: holes of a crash would read as zeros.
-      fsyncSync(fd);
-    } finally {
-      closeSync(fd);
-    }
+    await using made = await open(copy, "r+");
+    await made.truncate(regionBytes(file));
+    // Before it has its name: holes of a crash would read as zeros.
+    await made.sync();
     renameSync(copy, target);
   }
 

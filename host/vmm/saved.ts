@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { closeSync, existsSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { hasCode, SandboxError } from "#core/errors.ts";
 import type { SandboxId } from "#core/ids.ts";
@@ -44,7 +45,7 @@ function writeSaved(dir: string, devices: Buffer, saved: SavedMachine): void {
   writeDurably(`${files.record}.new`, JSON.stringify(saved));
   renameSync(`${files.record}.new`, files.record);
   try {
-    syncDurably(dir);
+    syncDirectory(dir);
   } catch (error) {
     // Whoever asked goes on, and writes to the disk.
     forgetSaved(dir);
@@ -72,7 +73,9 @@ export async function copySaved(from: string, to: string, others: readonly strin
   const { memory, devices } = savedFiles("");
   for (const name of [memory, ...others.filter((other) => existsSync(join(from, other)))]) {
     await copyFileSparse(join(from, name), join(to, name));
-    syncDurably(join(to, name));
+    // Memory of gigabytes may take as many seconds, in which this process has others to serve.
+    await using copy = await open(join(to, name), "r");
+    await copy.sync();
   }
   writeSaved(to, readFileSync(join(from, devices)), saved);
 }
@@ -118,7 +121,7 @@ function writeDurably(path: string, content: Buffer | string): void {
   }
 }
 
-function syncDurably(path: string): void {
+function syncDirectory(path: string): void {
   const fd = openSync(path, "r");
   try {
     fsyncSync(fd);
