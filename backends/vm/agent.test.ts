@@ -35,7 +35,7 @@ test("an agent that does not answer yet has no tasks; a computer that is off say
   try {
     const ended = Promise.withResolvers<void>();
     const computer = { ended: ended.promise, isOn: async () => false, onAgentGone: () => new DisposableStack() };
-    const link = new ComputerAgent("3.4", computer, dir);
+    const link = new ComputerAgent("3.4", computer, { dir, patientUntilMs: 0 });
     assert.deepEqual([await link.list(), link.hello.bootId], [[], "3.4"]);
     await assert.rejects(link.start(1, TASK, SINK), { kind: "FailedPrecondition", message: /is off/ });
     await assert.rejects(link.writeStdin(1, 0, Buffer.from("x")), { kind: "Unavailable" });

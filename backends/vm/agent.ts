@@ -13,6 +13,11 @@ import { MACHINE_PORTS } from "#host/vmm/vmm.ts";
 const START_WAIT_MS = 45_000;
 /** One that never answered has no tasks, and is not waited for: its system starts, or has none. */
 const LIST_WAIT_MS = 3_000;
+/**
+ * What runs is asked for again and again for so long, from when an agent that had answered is looked for anew. Less than the edge tries: a system that hangs has lost what ran in it, and
+ * not its computer.
+ */
+export const PATIENCE_MS = 18_000;
 const AGAIN_MS = 500;
 
 /**
@@ -37,13 +42,19 @@ export class ComputerAgent implements GuestLink {
   readonly #reaching: Promise<GuestLink>;
   readonly #computer: AgentsComputer;
   readonly #dir: string;
+  readonly #patientUntilMs: number;
   #inner: GuestLink | undefined;
   #control: MachineControl | undefined;
 
-  /** `name` tells this computer from every other. */
-  constructor(name: string, computer: AgentsComputer, dir: string) {
+  /** `name` tells this computer from every other; up to `patientUntilMs`, on the clock of `performance`, an agent that had answered is waited for. */
+  constructor(
+    name: string,
+    computer: AgentsComputer,
+    { dir, patientUntilMs }: { readonly dir: string; readonly patientUntilMs: number },
+  ) {
     this.#computer = computer;
     this.#dir = dir;
+    this.#patientUntilMs = patientUntilMs;
     this.hello = { protocol: 0, bootId: name, pid: 0 };
     const { promise, resolve } = Promise.withResolvers<void>();
     this.closed = promise;
@@ -53,14 +64,20 @@ export class ComputerAgent implements GuestLink {
     this.#reaching.catch(() => undefined);
   }
 
+  /** Whether its agent has answered. */
+  get wasReached(): boolean {
+    return this.#inner !== undefined;
+  }
+
   async start(number: number, task: TaskSpec, sink: TaskSink): Promise<{ readonly pid: number }> {
     return (await this.#agent()).start(number, task, sink);
   }
 
   async list(): Promise<readonly TaskReport[]> {
+    const leftMs = existsSync(join(this.#dir, ANSWERED)) ? this.#patientUntilMs - performance.now() : 0;
     const soon = await Promise.race([
       this.#reaching.catch(() => undefined),
-      delay(existsSync(join(this.#dir, ANSWERED)) ? START_WAIT_MS : LIST_WAIT_MS, undefined, { ref: false }),
+      delay(Math.max(LIST_WAIT_MS, leftMs), undefined, { ref: false }),
     ]);
     return soon === undefined ? [] : soon.list();
   }

@@ -15,7 +15,7 @@ import type { GuestLink } from "#core/guest.ts";
 import type { Pixels } from "#core/pixels.ts";
 import { COMPUTER_SOCKETS, type Computer } from "#host/vmm/computer.ts";
 import { type Accelerator, MACHINE_PORTS, type MachineProcess } from "#host/vmm/vmm.ts";
-import { ComputerAgent } from "./agent.ts";
+import { ComputerAgent, PATIENCE_MS } from "./agent.ts";
 import { Console, connectSocket, writeTo } from "./console.ts";
 import { type ScreenSize, sendInput } from "./input.ts";
 import { NoAgent } from "./no-agent.ts";
@@ -62,6 +62,7 @@ export class LiveComputer {
   #turn: Promise<void> = Promise.resolve();
   #isHeld = false;
   #link: GuestLink | undefined;
+  #patientUntilMs = 0;
   #open = true;
 
   /** Reaches the sockets of a computer in its directory, which must not be reached by another process. */
@@ -92,8 +93,10 @@ export class LiveComputer {
     const name = nameOf(this.#dir, this.computer.process);
     // One at a time: the port inside takes one connection.
     this.#link?.close();
+    const isFirstTry = this.#link === undefined || (this.#link instanceof ComputerAgent && this.#link.wasReached);
+    if (isFirstTry) this.#patientUntilMs = performance.now() + PATIENCE_MS;
     this.#link = existsSync(join(this.#dir, MACHINE_PORTS.agent))
-      ? new ComputerAgent(name, this.computer, this.#dir)
+      ? new ComputerAgent(name, this.computer, { dir: this.#dir, patientUntilMs: this.#patientUntilMs })
       : new NoAgent(name, this.computer.ended);
     return this.#link;
   }

@@ -5,9 +5,9 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { CreateSandbox, Sandbox } from "#sdk";
 import type { TestNode } from "../support/node.ts";
-import { refused } from "../support/sandbox.ts";
+import { output, refused } from "../support/sandbox.ts";
 import { waitUntil } from "../support/wait.ts";
-import { forked, IMAGE, nothingIsLeft, START_MS, skip, startNodeWithSystem } from "./system.ts";
+import { answers, createSystem, forked, IMAGE, nothingIsLeft, START_MS, skip, startNodeWithSystem } from "./system.ts";
 
 /** The name of a disk whose boot loader does nothing for ever: it touches no memory. */
 const STILL = "still";
@@ -59,6 +59,41 @@ describe("what a full VM may not have, and does not do", { timeout: 1_800_000, s
       await one.remove();
     }
     assert.deepEqual([await ids(), readdirSync(join(node.runDir, "computers"))], [[], []]);
+    await nothingIsLeft(node);
+  });
+
+  test("a system that hangs keeps its computer: when its node is killed, when it is paused and forked, until it goes on", async () => {
+    const { id } = await createSystem(node);
+    const use = () => node.client.sandboxes.use(id);
+    await output(use(), "echo kept >/root/kept");
+    await use().start("sleep 100000");
+    // Everything that answers, from a program of the console: nobody is left to be told when it is done.
+    using console = await use().computer.console();
+    await console.write("kill -STOP $(pidof dsec-agent)\r");
+    const late = { timeoutMs: 2_000 };
+    await waitUntil("it hangs", START_MS, () =>
+      use()
+        .run("true", late)
+        .then(
+          () => false,
+          () => true,
+        ),
+    );
+    await node.kill();
+    await node.start();
+    assert.equal((await use().info()).state, "ready");
+    await use().pause();
+    await use().resume();
+    assert.ok((await use().computer.screenshot()).png.length > 0);
+    const [fork] = (await use().fork({ count: 1 })).forks;
+    assert.ok(fork !== undefined && "sandbox" in fork, "a copy hangs as it does");
+    for (const one of [fork.sandbox, use()]) {
+      using typed = await one.computer.console();
+      await typed.write("kill -CONT $(pidof dsec-agent)\r");
+      await answers(one);
+      assert.equal(await output(one, "cat /root/kept; hostname"), `kept\n${one.id === id ? "computer" : one.id}`);
+      await one.remove();
+    }
     await nothingIsLeft(node);
   });
 

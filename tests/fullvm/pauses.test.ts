@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { differMore } from "#core/pixels.ts";
@@ -92,6 +92,19 @@ describe("full VMs that are paused", { timeout: 1_800_000, skip }, () => {
     }
     await sandbox.command(command.id).signal("SIGKILL");
     await sandbox.command(command.id).wait();
+  });
+
+  test("a host that is started anew in a pause has lost what it knew of the run: what ran goes on all the same", async () => {
+    const command = await sandbox.start("sleep 100000");
+    await sandbox.pause();
+    await node.kill();
+    rmSync(runDirOf(node, sandbox), { recursive: true });
+    await node.start();
+    again();
+    assert.equal(await output(sandbox, "ps | grep -c '[s]leep 100000'"), "1");
+    assert.equal((await sandbox.command(command.id).info()).status, undefined);
+    await sandbox.command(command.id).signal("SIGKILL");
+    assert.equal((await sandbox.command(command.id).wait()).status?.signal, "SIGKILL");
   });
 
   test("what is damaged is refused with the reason, and stays as it is", async () => {
