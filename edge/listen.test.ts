@@ -63,6 +63,32 @@ test("a listener ends though some keep their side open that were refused, or nev
   for (const socket of [turnedAway, silent]) socket.destroy();
 });
 
+test("those who never say who they are take no more than their share of connections, and others get in when they are gone", {
+  timeout: 30_000,
+}, async () => {
+  await using rig = await Rig.open();
+  await using listener = await listenNode(rig.edge, LOOPBACK);
+  const port = Number(new URL(listener.url).port);
+  let cut = 0;
+  const silent = Array.from({ length: 520 }, () =>
+    connect(port, "127.0.0.1")
+      .on("error", () => undefined)
+      .on("close", () => {
+        cut += 1;
+      }),
+  );
+  while (cut < 8) await new Promise((resolve) => setImmediate(resolve));
+  for (const socket of silent) socket.destroy();
+  const headers = { authorization: `Bearer ${LOOPBACK.token}` };
+  const open = async (): Promise<WebSocket> => {
+    const socket = new WebSocket(listener.url, { headers });
+    // The listener hears of their end one after the other.
+    return await once(socket, "open").then(() => socket, open);
+  };
+  using node = new RemoteNode(websocketTransport(await open()));
+  assert.equal((await node.list({}, never)).length, 0);
+});
+
 test("a port in use is FailedPrecondition", async () => {
   await using rig = await Rig.open();
   await using listener = await listenNode(rig.edge, LOOPBACK);

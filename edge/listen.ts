@@ -14,6 +14,8 @@ import { serveNode } from "#edge/server.ts";
 
 /** Connections at a time: a control plane needs a few a copy. */
 const CONNECTION_LIMIT = 256;
+/** Those included of whom nobody knows yet whether they have the token: without a bound they would take the descriptors that sandboxes need. */
+const SOCKET_LIMIT = 2 * CONNECTION_LIMIT;
 /** Without a word for so long, a connection is asked whether it still leads somewhere. */
 const KEEP_ALIVE_MS = 30_000;
 
@@ -49,6 +51,7 @@ export async function listenNode(node: Node, options: NodeListenOptions): Promis
   const server = sealed
     ? https.createServer({ ...sealedServer(token), handshakeTimeout: HANDSHAKE_MS }, upgradeAlone)
     : http.createServer(upgradeAlone);
+  server.maxConnections = SOCKET_LIMIT;
   const sockets = new WebSocketServer({
     noServer: true,
     maxPayload: WEBSOCKET_MAX_PAYLOAD_BYTES,
