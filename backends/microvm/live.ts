@@ -61,7 +61,7 @@ export class Guest implements Holdable {
 
   /** Begins to give up what the sandbox can read again. False: that was little already. */
   async rest(): Promise<boolean> {
-    return (await this.#control.rest()) > LITTLE_BYTES;
+    return ((await this.#control.rest()) ?? Number.POSITIVE_INFINITY) > LITTLE_BYTES;
   }
 
   /** Resolves when nobody else holds the machine; until disposed, nobody else may. `SandboxLost` when it has ended meanwhile. */

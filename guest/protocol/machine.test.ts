@@ -58,6 +58,22 @@ describe("the lines to a machine", () => {
     control.close();
   });
 
+  test("one that is still at what it was asked for is no fault", async () => {
+    const path = join(dir, "busy");
+    let answer = "error 16 rest";
+    await using _server = await port(path, (line, socket) => {
+      const [id, verb] = line.split(" ");
+      socket.write(verb === "hello" ? `${id} ok 1\n` : `${id} ${answer}\n`);
+    });
+    const control = await connectMachine(path, soon());
+    assert.equal(await control.rest(), undefined);
+    answer = "ok 4096";
+    assert.equal(await control.rest(), 4096);
+    answer = "error 5 rest";
+    await assert.rejects(control.rest(), MachineFailure);
+    control.close();
+  });
+
   test("a machine of another version, one that ends, and one that is not there are told apart", async () => {
     await using _other = await port(join(dir, "other"), (line, socket) => socket.write(`${line.split(" ")[0]} ok 7\n`));
     await assert.rejects(connectMachine(join(dir, "other"), soon()), { kind: "FailedPrecondition" });

@@ -127,7 +127,7 @@ export class MachineControl {
       await this.#ask("flush");
     } catch (error) {
       // Somebody who left has asked for the same: what is not written yet, `lock` writes.
-      if (!(error instanceof MachineFailure && error.errno === constants.errno.EBUSY)) throw error;
+      if (!isBusy(error)) throw error;
     }
   }
 
@@ -148,9 +148,14 @@ export class MachineControl {
     return { pids, memoryBytes, peakBytes, oomKills, diskBytes };
   }
 
-  /** Has the system begin to give up a part of the files that it keeps in memory for the sandbox. Resolves with their bytes before that. */
-  async rest(): Promise<number> {
-    return Number(await this.#ask("rest"));
+  /** Has the system begin to give up a part of the files that it keeps in memory for the sandbox. Resolves with their bytes before that; undefined: it is still at the part before. */
+  async rest(): Promise<number | undefined> {
+    try {
+      return Number(await this.#ask("rest"));
+    } catch (error) {
+      if (isBusy(error)) return undefined;
+      throw error;
+    }
   }
 
   /** Reaches the agent through its port, a socket at `path`, in place of an earlier connection. Rejects as `connectUnix` does. */
@@ -222,6 +227,11 @@ export class MachineControl {
     }
     this.#waiting.clear();
   }
+}
+
+/** It does already what it was asked for. */
+function isBusy(error: unknown): boolean {
+  return error instanceof MachineFailure && error.errno === constants.errno.EBUSY;
 }
 
 /** Reaches the first process of a machine through its port, a socket at `path`. `SandboxLost` when nothing listens there. */
