@@ -75,6 +75,15 @@ describe("a sandbox that nobody uses", () => {
     assert.equal(asked, 2);
   });
 
+  test("that always has more, since it works by itself, is left alone in the end, until it is used again", async () => {
+    begin();
+    await pass(20 * AFTER_MS);
+    assert.equal(asked, 16);
+    idleSinceMs = clock.now();
+    await pass(AFTER_MS + PERIOD_MS);
+    assert.ok(asked > 16);
+  });
+
   test("is not asked twice at once, however long its machine takes", async () => {
     answer = () => new Promise(() => undefined);
     begin();

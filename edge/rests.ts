@@ -26,12 +26,14 @@ export interface RestParts {
 const KEY = "rests";
 /** What a sandbox can do without it gives up in parts, one each time. */
 const MOST_PERIOD_MS = 15_000;
+/** Of quarters, so many leave a hundredth and less. What is still there then somebody inside uses again and again. */
+const MOST_PARTS = 16;
 
 /** Has sandboxes that nobody uses give up memory, in parts, until there is little left of what they can do without. Looks at all at once: their use moves no timer. */
 export class Rests {
   readonly #parts: RestParts;
-  /** By when the sandbox was last used. */
-  readonly #done = new WeakMap<Restable, number>();
+  /** What each has given up since it was last used. */
+  readonly #given = new WeakMap<Restable, { readonly idleSinceMs: number; readonly parts: number }>();
   readonly #underWay = new WeakSet<Restable>();
 
   constructor(parts: RestParts) {
@@ -51,11 +53,13 @@ export class Rests {
     const { idleSinceMs } = sandbox;
     const { afterMs, clock, log } = this.#parts;
     if (idleSinceMs === undefined || clock.now() - idleSinceMs < afterMs) return;
-    if (this.#done.get(sandbox) === idleSinceMs || this.#underWay.has(sandbox)) return;
+    const given = this.#given.get(sandbox);
+    const parts = given?.idleSinceMs === idleSinceMs ? given.parts : 0;
+    if (parts >= MOST_PARTS || this.#underWay.has(sandbox)) return;
     this.#underWay.add(sandbox);
     const finish = (hasMore: boolean) => {
       this.#underWay.delete(sandbox);
-      if (!hasMore) this.#done.set(sandbox, idleSinceMs);
+      this.#given.set(sandbox, { idleSinceMs, parts: hasMore ? parts + 1 : MOST_PARTS });
     };
     rest(sandbox).then(finish, (error: unknown) => {
       finish(false);
