@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import type { Backend, Handle, Inventory, Place } from "#core/backend.ts";
+import { SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { EdgeId, SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
@@ -163,7 +164,7 @@ class MicrovmBackend implements Backend {
     const { cgroups } = await this.#ground();
     const counted = cgroups.usage(handle.id);
     const process = processOf(handle);
-    const inside = await this.#machines.live.get(handle.id)?.usage();
+    const inside = await this.#machines.live.get(handle.id)?.usage().catch(nothingOfTheLost);
     return {
       cpu: counted.cpu,
       memory: { bytes: inside?.memoryBytes ?? 0, peakBytes: inside?.peakBytes ?? 0, swapBytes: 0 },
@@ -330,4 +331,10 @@ class MicrovmBackend implements Backend {
 function shapeOf(spec: SandboxSpec, { disks, regions }: DiskPlan): MachineShape {
   const memoryMiB = machineMemoryMiB(spec) + regionNotesMiB(regions);
   return { memoryMiB, processors: processorsOf(spec), disks: disks.length, regions };
+}
+
+/** One that goes while it is asked uses nothing any more. */
+function nothingOfTheLost(error: unknown): undefined {
+  if (error instanceof SandboxError && error.kind === "SandboxLost") return undefined;
+  throw error;
 }

@@ -11,6 +11,7 @@ import type { Computer } from "#host/vmm/computer.ts";
 import { handleOf, processOf } from "#host/vmm/handle.ts";
 import { FOOTPRINT } from "#host/vmm/inventory.ts";
 import { type Ground, Machines } from "#host/vmm/machines.ts";
+import { machineMemory } from "#host/vmm/process-memory.ts";
 import { openComputers } from "#host/vmm/qemu/computers.ts";
 import { liveProcess, lostMachine } from "#host/vmm/qemu/process.ts";
 import { isSaved } from "#host/vmm/saved.ts";
@@ -139,6 +140,7 @@ class VmBackend implements Backend {
   async usage(handle: Handle): Promise<Usage> {
     const { cgroups, volume } = await this.#ground();
     const { cpu, memory } = cgroups.usage(handle.id);
+    const process = processOf(handle);
     return {
       cpu,
       memory,
@@ -148,6 +150,7 @@ class VmBackend implements Backend {
       diskBytes: volume.usage(handle.id),
       io: undefined,
       network: undefined,
+      machine: process === undefined ? undefined : machineMemory(process),
     };
   }
 

@@ -25,6 +25,7 @@ export function usageContract(backend: ContractBackend): void {
 }
 
 function counting(node: () => TestNode, backend: ContractBackend): void {
+  const { uncounted = new Set() } = backend;
   const made = (resources = RESOURCES) => backend.create(node(), { resources });
 
   test("stands beside its limits", async () => {
@@ -37,7 +38,7 @@ function counting(node: () => TestNode, backend: ContractBackend): void {
 
   test("counts processor time by kind, and how long the limit held it back", async () => {
     await using sandbox = await made({ ...RESOURCES, cpus: 0.05 });
-    await sandbox.run("i=0; while [ $i -lt 60000 ]; do i=$((i + 1)); done");
+    await sandbox.run("i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done");
     const { cpu } = await sandbox.usage();
     assert.ok(cpu.userMs > 0 && cpu.systemMs >= 0 && cpu.totalMs >= cpu.userMs, JSON.stringify(cpu));
     assert.ok(cpu.throttledMs > 0, JSON.stringify(cpu));
@@ -71,8 +72,11 @@ function counting(node: () => TestNode, backend: ContractBackend): void {
     await output(sandbox, "dd if=/dev/urandom of=/big bs=1048576 count=16 2>/dev/null; sync");
     const full = await sandbox.usage();
     assert.ok((full.diskBytes ?? 0) - (before.diskBytes ?? 0) >= 16 * MIB, JSON.stringify([before, full]));
-    assert.ok((full.io?.writeBytes ?? 0) - (before.io?.writeBytes ?? 0) >= 16 * MIB, JSON.stringify(full.io));
-    assert.ok((full.io?.writeCalls ?? 0) >= 16, JSON.stringify(full.io));
+    if (uncounted.has("io")) assert.equal(full.io, undefined);
+    else {
+      assert.ok((full.io?.writeBytes ?? 0) - (before.io?.writeBytes ?? 0) >= 16 * MIB, JSON.stringify(full.io));
+      assert.ok((full.io?.writeCalls ?? 0) >= 16, JSON.stringify(full.io));
+    }
     await output(sandbox, "rm /big; sync");
     await until(async () => ((await sandbox.usage()).diskBytes ?? 0) < (full.diskBytes ?? 0) - 15 * MIB);
   });
@@ -82,6 +86,7 @@ function counting(node: () => TestNode, backend: ContractBackend): void {
     await using other = await made();
     await output(sandbox, "ping -c 3 127.0.0.1");
     const { network } = await sandbox.usage();
+    if (uncounted.has("network")) return assert.equal(network, undefined);
     assert.ok((network?.sentPackets ?? 0) >= 6 && (network?.receivedBytes ?? 0) >= 6 * 64, JSON.stringify(network));
     assert.equal((await other.usage()).network?.sentPackets, 0);
   });
@@ -104,6 +109,7 @@ function counting(node: () => TestNode, backend: ContractBackend): void {
     assert.deepEqual([result.status.cause, result.stdoutText], ["exited", "137\n"]);
     const { oomKills, oomVictims, limits, memory } = await sandbox.usage();
     assert.equal(oomKills, 1);
+    if (uncounted.has("oomVictims")) return assert.deepEqual(oomVictims, []);
     if (!canReadKernelLog())
       return t.skip("the kernel's log cannot be read here: the count is right, the name is absent");
     const [victim] = oomVictims;
@@ -116,7 +122,9 @@ function counting(node: () => TestNode, backend: ContractBackend): void {
     assert.ok(memory.peakBytes > 0.2 * limits.memoryBytes && memory.peakBytes <= limits.memoryBytes, told);
   });
 
-  test("a kill explains one death: a command that is killed otherwise later was not out of memory", async () => {
+  test("a kill explains one death: a command that is killed otherwise later was not out of memory", async (t) => {
+    if (uncounted.has("oomVictims"))
+      return t.skip("who was killed is not known here: a kill of a child is taken for the next death by SIGKILL");
     await using sandbox = await made();
     await sandbox.run("tail -c 200000000 /dev/zero; true");
     const result = await sandbox.run("kill -9 $$");
@@ -179,6 +187,10 @@ function watching(node: () => TestNode, backend: ContractBackend): void {
       [first.id, second.id].sort(),
     );
     for (const row of rows.slice(1)) assert.match(row, /\d+\.\d%/);
+    // What a machine has for itself and shares, where there is one.
+    const { machine } = await first.usage();
+    const column = rows[1]?.slice(rows[0]?.indexOf("MACHINE")) ?? "";
+    assert.match(column, machine === undefined ? /^- / : /^\d[\d.]* MiB\+\d[\d.]* MiB /);
     const json = await dsec(node(), ["--json", "top", "--once", "--label", "set=b"]);
     const lines = json.stdout
       .trim()

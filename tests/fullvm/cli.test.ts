@@ -6,10 +6,12 @@ import { connect } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, describe, test } from "node:test";
+import type { UsageView } from "#sdk";
 import { dsec } from "../support/cli.ts";
 import type { TestNode } from "../support/node.ts";
 import { described, MEMTEST, memtestShows, startNodeWithMemtest } from "./screen.ts";
 
+const MIB = 1024 * 1024;
 const skip = existsSync(MEMTEST) ? false : `${MEMTEST} is missing: ./dsec test fullvm installs it`;
 const FFMPEG = "/usr/bin/ffmpeg";
 
@@ -54,6 +56,11 @@ describe("the command line about full VMs", { timeout: 900_000, skip }, () => {
     await fails(/0 to 1/, "screen", id, "-o", "-", "--settled", "1s", "--tolerance", "2");
     await fails(/cannot be written/, "screen", id, "-o", "/nowhere/a.png");
     await fails(/required option/, "screen", id);
+  });
+
+  test("top tells what its machine takes of the node's memory", async () => {
+    const { machine } = JSON.parse(await succeeds("--json", "top", "--once", id)) as UsageView;
+    assert.ok((machine?.privateBytes ?? 0) > 8 * MIB && (machine?.sharedBytes ?? 0) > MIB, JSON.stringify(machine));
   });
 
   test("types, presses keys and uses the mouse", async () => {

@@ -80,20 +80,21 @@ function jsonOf(sample: Sample): unknown {
 }
 
 function tableOf(samples: readonly Sample[], before: ReadonlyMap<string, UsageView>): string {
-  const heading = ["ID", "CPU", "MEMORY", "LIMIT", "PEAK", "PIDS", "DISK", "IO R/W", "OOM", "COMMANDS"];
+  const heading = ["ID", "CPU", "MEMORY", "LIMIT", "PEAK", "MACHINE", "PIDS", "DISK", "IO R/W", "OOM", "COMMANDS"];
   const rows = samples.flatMap((sample) => ("usage" in sample ? [rowOf(sample.usage, before.get(sample.id))] : []));
   const failed = samples.flatMap((sample) => ("error" in sample ? [`${sample.id}: ${printable(sample.error)}\n`] : []));
   return table(heading, rows) + failed.join("");
 }
 
 function rowOf(usage: UsageView, before: UsageView | undefined): string[] {
-  const { id, memory, limits, io } = usage;
+  const { id, memory, limits, io, machine } = usage;
   return [
     id,
     cpuText(usage, before),
     bytesText(memory.bytes),
     bytesText(limits.memoryBytes),
     bytesText(memory.peakBytes),
+    machine === undefined ? "-" : `${bytesText(machine.privateBytes)}+${bytesText(machine.sharedBytes)}`,
     `${usage.pids}/${limits.pids}`,
     usage.diskBytes === undefined ? "-" : bytesText(usage.diskBytes),
     io === undefined ? "-" : `${bytesText(io.readBytes)}/${bytesText(io.writeBytes)}`,

@@ -1,0 +1,4 @@
+import { usageContract } from "../usage.ts";
+import { MICROVM } from "./backend.ts";
+
+usageContract(MICROVM);
