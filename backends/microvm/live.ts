@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { SandboxError } from "#core/errors.ts";
+import { asSandboxError, SandboxError } from "#core/errors.ts";
 import type { GuestLink } from "#core/guest.ts";
 import type { SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
@@ -140,7 +140,12 @@ export class Guest implements Holdable {
   async #ended(id: SandboxId, said: string, log: (line: string) => void): Promise<void> {
     if (!this.#open) return;
     if (said !== "") log(`the guest of ${id} has ended: ${JSON.stringify(said.slice(-LAST_WORDS))}`);
-    await this.end();
+    try {
+      await this.end();
+    } catch (error) {
+      // Nobody waits for this: whoever removes the sandbox tries again.
+      log(`the machine of ${id} does not end: ${asSandboxError(error).message}`);
+    }
   }
 }
 
