@@ -42,6 +42,19 @@ describe("the lines to a machine", () => {
     control.close();
   });
 
+  test("a machine that is somebody else's counts nothing that is no count", async () => {
+    let answer = "";
+    await using _server = await port(join(dir, "counts"), (line, socket) => {
+      const [id, verb] = line.split(" ");
+      socket.write(verb === "hello" ? `${id} ok 1\n` : `${id} ok ${answer}\n`);
+    });
+    const control = await connectMachine(join(dir, "counts"), soon());
+    for (answer of ["1 x 3 4 5", "1 -2 3 4 5", "1 1e999 3 4 5", "0.5 2 3 4 5"]) {
+      await assert.rejects(control.usage(), { kind: "Internal" }, answer);
+    }
+    control.close();
+  });
+
   test("what the machine refuses has its errno and its words", async () => {
     const path = join(dir, "errors");
     await using _server = await port(path, (line, socket) => {

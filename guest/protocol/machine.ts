@@ -141,10 +141,13 @@ export class MachineControl {
     await this.#ask("thaw");
   }
 
+  /** `Internal` for what no count can be. */
   async usage(): Promise<MachineUsage> {
-    const [pids = 0, memoryBytes = 0, peakBytes = 0, oomKills = 0, diskBytes = 0] = (await this.#ask("usage"))
-      .split(" ")
-      .map(Number);
+    const counts = (await this.#ask("usage")).split(" ").map(Number);
+    if (!counts.every((count) => Number.isSafeInteger(count) && count >= 0)) {
+      throw new SandboxError("Internal", "the machine does not tell what its sandbox uses");
+    }
+    const [pids = 0, memoryBytes = 0, peakBytes = 0, oomKills = 0, diskBytes = 0] = counts;
     return { pids, memoryBytes, peakBytes, oomKills, diskBytes };
   }
 
