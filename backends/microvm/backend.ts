@@ -174,7 +174,7 @@ class MicrovmBackend implements Backend {
       diskBytes: inside?.diskBytes,
       io: undefined,
       network: undefined,
-      machine: process === undefined ? undefined : machineMemory(process),
+      machine: process === undefined ? undefined : await machineMemory(process),
     };
   }
 

@@ -150,7 +150,7 @@ class VmBackend implements Backend {
       diskBytes: volume.usage(handle.id),
       io: undefined,
       network: undefined,
-      machine: process === undefined ? undefined : machineMemory(process),
+      machine: process === undefined ? undefined : await machineMemory(process),
     };
   }
 
