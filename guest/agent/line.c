@@ -169,11 +169,17 @@ void line_end(struct agent *agent, struct task *task, uint8_t cause, int32_t val
 	task_finish(agent, task);
 }
 
-/* To what descends from a process of the session, but for these children and what they started. The number of those. */
-static size_t signal_below(const struct session *session, pid_t root, const pid_t *but, size_t but_count, int signal) {
+/*
+ * To what descends from a process of the session, but for these children and what they started. The number of those. With `tell` the shell is told
+ * to give its line up when they are known: what it starts after that is spared, for a shell that was told before it had begun its line
+ * would go on behind it.
+ */
+static size_t signal_below(const struct agent *tell, const struct session *session, pid_t root, const pid_t *but, size_t but_count, int signal) {
 	struct tree tree;
 	size_t count = 0;
-	if (!tree_read(&tree)) return 0;
+	bool known = tree_read(&tree);
+	if (tell != NULL) session_give_up(tell, session);
+	if (!known) return 0;
 	tree_mark(&tree, root, but, but_count);
 	for (size_t i = 0; i < tree.count; i++) {
 		const struct process *process = &tree.all[i];
@@ -186,8 +192,8 @@ static size_t signal_below(const struct session *session, pid_t root, const pid_
 }
 
 /* To what the line started and is still there. */
-static size_t signal_processes(const struct session *session, int signal) {
-	return signal_below(session, session->task->pid, session->older, session->older_count, signal);
+static size_t signal_processes(const struct agent *tell, const struct session *session, int signal) {
+	return signal_below(tell, session, session->task->pid, session->older, session->older_count, signal);
 }
 
 static void tell_later(struct agent *agent, struct task *task) {
@@ -204,8 +210,7 @@ static void tell_later(struct agent *agent, struct task *task) {
 static void tell_again(struct agent *agent, struct task *task) {
 	struct session *session = task->shell;
 	if (session_has_shell(agent, session)) {
-		session_give_up(agent, session);
-		signal_below(session, session->shell, session->told, session->told_count, SIGINT);
+		signal_below(agent, session, session->shell, session->told, session->told_count, SIGINT);
 	}
 	tell_later(agent, task);
 }
@@ -222,10 +227,9 @@ void line_signal(struct agent *agent, struct task *task, int signal) {
 	if (interrupt) {
 		session->told_us = agent->now_us + GRACE_US;
 		session->told_count = tree_children(session->shell, session->told, OLDER_LIMIT);
-		/* The shell must know before the process that it waits for is gone. */
-		session_give_up(agent, session);
 	}
-	size_t others = signal_processes(session, signal);
+	/* The shell must know before the process that it waits for is gone. */
+	size_t others = signal_processes(interrupt ? agent : NULL, session, signal);
 	/* Where nothing else runs, the shell, or what has taken its place, is what the line runs. */
 	if (!interrupt && others == 0) session_signal_shell(session, signal);
 	if (interrupt && !task->timed_out) tell_later(agent, task);
@@ -245,8 +249,7 @@ void line_expire(struct agent *agent, struct task *task) {
 		session_end(agent, session->task);
 		return;
 	}
-	session_give_up(agent, session);
-	signal_processes(session, SIGKILL);
+	signal_processes(agent, session, SIGKILL);
 	task->deadline_us = agent->now_us + TELL_US;
 	agent_timer(agent, task->deadline_us);
 }

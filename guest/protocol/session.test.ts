@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -49,6 +50,16 @@ class Session {
       out: result.stdout.toString("latin1"),
       err: result.stderr.toString("latin1"),
     };
+  }
+
+  /** A line that is on its way. */
+  async begin(text: string, onOutput: () => void = () => undefined) {
+    const number = nextNumber();
+    const recorder = new Recorder((stream, offset) => this.#link.acknowledge(number, stream, offset));
+    recorder.onOutput = onOutput;
+    const action = { type: "line", session: this.number, text: Buffer.from(text) } as const;
+    await this.#link.start(number, { ...EXEC_DEFAULTS, action }, recorder);
+    return { number, recorder };
   }
 
   async close(): Promise<void> {
@@ -163,11 +174,8 @@ forEachBuild((build) => {
       await using agent = await start(build);
       const link = await agent.connect();
       const session = await Session.open(link);
-      const number = nextNumber();
-      const recorder = new Recorder((stream, offset) => link.acknowledge(number, stream, offset));
-      const text = Buffer.from("(read -r x </tmp/nothing 2>/dev/null; sleep 0.2; echo late; exit 5) & echo first");
-      const action = { type: "line", session: session.number, text } as const;
-      await link.start(number, { ...EXEC_DEFAULTS, action }, recorder);
+      const text = "(read -r x </tmp/nothing 2>/dev/null; sleep 0.2; echo late; exit 5) & echo first";
+      const { number, recorder } = await session.begin(text);
       const end = await recorder.status.promise;
       assert.deepEqual([end.code, recorder.text("stdout")], [0, "first\n"]);
       const waited = await session.line("wait $!; echo $?");
@@ -233,19 +241,10 @@ forEachBuild((build) => {
         [15, 143],
         [9, 137],
       ] as const) {
-        const number = nextNumber();
-        const recorder = new Recorder((stream, offset) => link.acknowledge(number, stream, offset));
         // What says so is what the signal is for: the shell has made it by then.
-        const text = Buffer.from("sh -c 'echo ready; exec sleep 600'");
-        const ready = new Promise<void>((resolve) => {
-          recorder.onOutput = () => resolve();
-        });
-        await link.start(
-          number,
-          { ...EXEC_DEFAULTS, action: { type: "line", session: session.number, text } },
-          recorder,
-        );
-        await ready;
+        const ready = Promise.withResolvers<void>();
+        const { number, recorder } = await session.begin("sh -c 'echo ready; exec sleep 600'", () => ready.resolve());
+        await ready.promise;
         link.signal(number, signal, "group");
         const end = await recorder.status.promise;
         link.forget(number);
@@ -268,11 +267,7 @@ forEachBuild((build) => {
         const session = await Session.open(link);
         // The first one meets a shell that has not begun: from before it has the line to after its program runs.
         for (let round = 0; round < 12; round++) {
-          const text = Buffer.from(lines[round % lines.length] ?? "");
-          const number = nextNumber();
-          const recorder = new Recorder((stream, offset) => link.acknowledge(number, stream, offset));
-          const action = { type: "line", session: session.number, text } as const;
-          await link.start(number, { ...EXEC_DEFAULTS, action }, recorder);
+          const { number, recorder } = await session.begin(lines[round % lines.length] ?? "");
           await sleep(round + opened < 2 ? 0 : (round * opened) % 7);
           link.signal(number, 2, "group");
           const { cause, code, signal, sessionEnded } = await recorder.status.promise;
@@ -289,16 +284,36 @@ forEachBuild((build) => {
       }
     });
 
+    test("SIGINT gives a line up that is beginning, however long the agent looks for what it has started", async () => {
+      await using agent = await start(build);
+      const link = await agent.connect();
+      const session = await Session.open(link);
+      await session.line("echo begun");
+      const crowd = Array.from({ length: 200 }, () => spawn("sleep", ["1000"]));
+      try {
+        for (let round = 0; round < 60; round++) {
+          const { number, recorder } = await session.begin("sleep 600; echo rest");
+          // From before the shell has it to after its program runs.
+          const untilMs = performance.now() + round / 30;
+          while (performance.now() < untilMs);
+          link.signal(number, 2, "group");
+          const { code } = await recorder.status.promise;
+          assert.deepEqual([code, recorder.text("stdout")], [130, ""], `round ${round}`);
+          link.forget(number);
+        }
+      } finally {
+        for (const one of crowd) one.kill("SIGKILL");
+      }
+      await session.close();
+    });
+
     test("what hears SIGINT and goes on is told once", async () => {
       await using agent = await start(build);
       const link = await agent.connect();
       const session = await Session.open(link);
-      const number = nextNumber();
-      const recorder = new Recorder((stream, offset) => link.acknowledge(number, stream, offset));
       const ready = Promise.withResolvers<void>();
-      recorder.onOutput = () => ready.resolve();
-      const text = Buffer.from(`sh -c 'trap "echo heard; n=1" INT; echo ready; sleep 0.5; sleep 2; exit 3'; echo rest`);
-      await link.start(number, { ...EXEC_DEFAULTS, action: { type: "line", session: session.number, text } }, recorder);
+      const text = `sh -c 'trap "echo heard; n=1" INT; echo ready; sleep 0.5; sleep 2; exit 3'; echo rest`;
+      const { number, recorder } = await session.begin(text, () => ready.resolve());
       await ready.promise;
       link.signal(number, 2, "group");
       const end = await recorder.status.promise;
