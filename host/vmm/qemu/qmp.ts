@@ -21,7 +21,8 @@ interface Waiting {
 
 /** The longest are answers with the console's ring, of which any byte may take six. */
 const LONGEST_LINE_BYTES = 1024 * 1024;
-const EVENT_NAME = /^[A-Z][A-Z0-9_]*$/;
+/** Of QEMU in capitals; what distributors add begins with `__`. */
+const EVENT_NAME = /^(?:[A-Z]|__)[\w.]*$/;
 /** All are done in milliseconds but what writes disks out. One that hangs must not hold who adopts it, nor who waits for its machine. */
 const ORDER_LIMIT_MS = 120_000;
 
