@@ -3,7 +3,12 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { checkForkSettings, forkNodesOf } from "./fork-nodes.ts";
+import { Watcher } from "#control/watcher/watcher.ts";
+import { systemClock } from "#core/clock.ts";
+import { parseEdgeId } from "#core/ids.ts";
+import type { Node, NodeInfo } from "#core/node.ts";
+import { listenNode } from "#edge/listen.ts";
+import { checkForkSettings, forkNodesOf, joinForkNodes } from "./fork-nodes.ts";
 
 const root = mkdtempSync(join(tmpdir(), "dsec-fork-nodes-"));
 after(() => rmSync(root, { recursive: true, force: true }));
@@ -42,4 +47,23 @@ test("they need a secret that is long enough and that nobody else can read", () 
   chmodSync(nodeToken, 0o640);
   refused(/read by others/);
   assert.throws(() => checkForkSettings({ ...NONE, nodeToken, forkListen: "nowhere" }), { message: /--fork-listen/ });
+});
+
+test("another node at the place of one is not taken for it, whoever led there", async () => {
+  const token = "y".repeat(32);
+  const nodeToken = join(root, "both");
+  writeFileSync(nodeToken, token, { mode: 0o600 });
+  const info: Node["info"] = async () => ({ edge: parseEdgeId("c") }) as NodeInfo;
+  const other: Partial<Node> = { info };
+  await using listener = await listenNode(other as Node, { host: "127.0.0.1", port: 0, token, sealed: true });
+  const { host } = new URL(listener.url);
+  const warned = Promise.withResolvers<unknown>();
+  const log = { info: () => warned.reject(new Error("taken")), warn: (facts: unknown) => warned.resolve(facts) };
+  const silent = { info: () => {}, warn: () => {}, error: () => {} };
+  using watcher = new Watcher({ clock: systemClock, log: silent });
+  await using _ = await joinForkNodes({ watcher }, { ...NONE, nodeToken, forkNodes: `b=${host}` }, log);
+  const { err } = (await warned.promise) as { err: Error };
+  assert.match(err.message, /there is c, not b/);
+  const named = watcher.node(parseEdgeId("b"));
+  await assert.rejects(named.info(AbortSignal.timeout(10_000)), { kind: "Unavailable" });
 });

@@ -17,6 +17,8 @@ import { dialNode } from "./dial-node.ts";
 /** Between two tries to reach a node, and between two looks whether a connection still leads there. */
 const RETRY_MS = 2_000;
 const LOOK_MS = 5_000;
+/** A node that does not say in so long who it is is tried again. */
+const ANSWER_MS = 10_000;
 const SHORTEST_TOKEN = 32;
 
 /** A node that takes forks of this server's sandboxes. */
@@ -113,6 +115,13 @@ async function stayConnected({ edge, host, port }: ForkNode, { watcher, token, l
   while (!signal.aborted) {
     try {
       await connected(url, token, signal, async (node) => {
+        const { edge: said } = await node.info(AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS)]));
+        // It would say of this one's sandboxes that there are none.
+        if (said !== edge) {
+          throw new SandboxError("FailedPrecondition", `at ${host}:${port} there is ${said}, not ${edge}`, {
+            hint: "name each node with its own address in --fork-nodes",
+          });
+        }
         log.info({ edge }, "a node that takes forks is connected");
         told = false;
         await watcher.add(edge, node, "forks");
