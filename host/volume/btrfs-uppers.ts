@@ -7,10 +7,11 @@ import {
   destroyQuotaGroup,
   destroySubvolume,
   enableQuotas,
+  isSnapshot,
   limitSubvolume,
   openDirectory,
+  quotaGroup,
   quotaGroups,
-  quotaUsage,
   subvolumeId,
   undoSubvolume,
   withDirectory,
@@ -149,7 +150,7 @@ class BtrfsUppers implements Volume {
 
   usage(id: string): number | undefined {
     try {
-      return withDirectory(join(this.#path, id), (fd) => quotaUsage(fd, subvolumeId(fd)));
+      return withDirectory(join(this.#path, id), usageOf);
     } catch (error) {
       if (hasCode(error, "ENOENT")) return undefined;
       throw error;
@@ -206,7 +207,7 @@ class BtrfsUppers implements Volume {
       rmSync(workDir, { recursive: true });
       mkdirSync(workDir, { mode: 0o755 });
       // Full quotas count what it shares, which may be more than its limit already.
-      limit(copy, limitBytes, "own");
+      withDirectory(copy, (fd) => limitSubvolume(fd, limitBytes, "own"));
       renameSync(copy, join(this.#path, id));
     } catch (error) {
       await this.#drop(copy);
@@ -268,8 +269,9 @@ function noUpper(id: string, cause: unknown): SandboxError {
   return new SandboxError("NotFound", `${id} has no upper`, { cause });
 }
 
-function limit(root: string, limitBytes: number | undefined, counted: "all" | "own" = "all"): void {
-  if (limitBytes !== undefined) withDirectory(root, (fd) => limitSubvolume(fd, limitBytes, counted));
+/** Of one that is new: without a limit it has none. */
+function limit(root: string, limitBytes: number | undefined): void {
+  if (limitBytes !== undefined) withDirectory(root, (fd) => limitSubvolume(fd, limitBytes, "all"));
 }
 
 function creationError(id: string, error: unknown): SandboxError {
@@ -282,4 +284,10 @@ function creationError(id: string, error: unknown): SandboxError {
     });
   }
   return new SandboxError("Internal", `making the upper of ${id}`, { cause: error });
+}
+
+/** A copy counts as what it has itself, as its limit does. */
+function usageOf(fd: number): number | undefined {
+  const group = quotaGroup(fd, subvolumeId(fd));
+  return isSnapshot(fd) ? group?.ownBytes : group?.allBytes;
 }

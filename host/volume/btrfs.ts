@@ -13,11 +13,14 @@ const INO_LOOKUP = ioctlRequest("both", BTRFS, 18, 4096);
 const QUOTA_CTL = ioctlRequest("both", BTRFS, 40, 16);
 const QGROUP_CREATE = ioctlRequest("write", BTRFS, 42, 16);
 const QGROUP_LIMIT = ioctlRequest("read", BTRFS, 43, 48);
+const SUBVOL_INFO_BYTES = 504;
+const GET_SUBVOL_INFO = ioctlRequest("read", BTRFS, 60, SUBVOL_INFO_BYTES);
 
 const SNAPSHOT_READ_ONLY = 2n;
 const QUOTA_ENABLE = 1n;
 const QUOTA_ENABLE_SIMPLE = 4n;
 const [LIMIT_MAX_REFERENCED, LIMIT_MAX_EXCLUSIVE] = [1n, 2n];
+const NO_LIMIT = 2n ** 64n - 1n;
 const ROOT_TREE = 1n;
 const TOP_TREE = 5n;
 const ROOT_REF_KEY = 156;
@@ -116,13 +119,15 @@ export function enableQuotas(fd: number): QuotaMode {
 
 /**
  * Bounds the bytes, metadata included, of the subvolume that holds an open directory: `all` that it holds, or its `own`, without those that it shares. Simple
- * quotas count no others.
+ * quotas count no others. Other limits go: full quotas give a copy those of what it was copied from.
  */
-export function limitSubvolume(fd: number, limitBytes: number, counted: "all" | "own"): void {
+export function limitSubvolume(fd: number, limitBytes: number | undefined, counted: "all" | "own"): void {
   // struct btrfs_ioctl_qgroup_limit_args: group, flags, most referenced, most exclusive, …. Group 0 is that of the subvolume itself.
   const args = Buffer.alloc(48);
-  args.writeBigUInt64LE(counted === "all" ? LIMIT_MAX_REFERENCED : LIMIT_MAX_EXCLUSIVE, 8);
-  args.writeBigUInt64LE(BigInt(limitBytes), counted === "all" ? 16 : 24);
+  args.writeBigUInt64LE(LIMIT_MAX_REFERENCED | LIMIT_MAX_EXCLUSIVE, 8);
+  const limit = limitBytes === undefined ? NO_LIMIT : BigInt(limitBytes);
+  args.writeBigUInt64LE(counted === "all" ? limit : NO_LIMIT, 16);
+  args.writeBigUInt64LE(counted === "own" ? limit : NO_LIMIT, 24);
   ioctl(fd, QGROUP_LIMIT, args);
 }
 
@@ -140,29 +145,49 @@ export function destroyQuotaGroup(fd: number, id: bigint): boolean {
   }
 }
 
-/** Bytes by quota group; empty when quotas are off. */
-export function quotaGroups(fd: number): ReadonlyMap<bigint, number> {
-  const groups = new Map<bigint, number>();
+/** Whether the subvolume that holds an open directory began as a copy of another one. */
+export function isSnapshot(fd: number): boolean {
+  const info = Buffer.alloc(SUBVOL_INFO_BYTES);
+  ioctl(fd, GET_SUBVOL_INFO, info);
+  // struct btrfs_ioctl_get_subvol_info_args: …, the other one's UUID, ….
+  return info.subarray(312, 328).some((byte) => byte !== 0);
+}
+
+/** What a quota group counts. Simple quotas count nothing as shared. */
+interface QuotaGroup {
+  readonly id: bigint;
+  readonly allBytes: number;
+  /** Without those that it shares. */
+  readonly ownBytes: number;
+}
+
+/** Every quota group by its id; none when quotas are off. */
+export function quotaGroups(fd: number): ReadonlyMap<bigint, QuotaGroup> {
+  const groups = new Map<bigint, QuotaGroup>();
   for (let from = 0n; ; ) {
     const page = searchGroups(fd, from);
-    for (const [id, bytes] of page) groups.set(id, bytes);
+    for (const group of page) groups.set(group.id, group);
     const last = page.at(-1);
     if (last === undefined) return groups;
-    from = last[0] + 1n;
+    from = last.id + 1n;
   }
 }
 
-/** Bytes that a quota group counts now; `undefined` when there is no such group. */
-export function quotaUsage(fd: number, id: bigint): number | undefined {
+/** What a quota group counts now; `undefined` when there is no such group. */
+export function quotaGroup(fd: number, id: bigint): QuotaGroup | undefined {
   const first = searchGroups(fd, id)[0];
-  return first?.[0] === id ? first[1] : undefined;
+  return first?.id === id ? first : undefined;
 }
 
 /** One page of the quota tree's info items, from a group id on. */
-function searchGroups(fd: number, from: bigint): readonly (readonly [bigint, number])[] {
+function searchGroups(fd: number, from: bigint): readonly QuotaGroup[] {
   const items = search(fd, { tree: QUOTA_TREE, object: 0n, type: QGROUP_INFO_KEY }, from);
-  // struct btrfs_qgroup_info_item: generation, referenced, ….
-  return items.map(({ offset, item }) => [offset, Number(item.readBigUInt64LE(8))] as const);
+  // struct btrfs_qgroup_info_item: generation, referenced, the same compressed, exclusive, ….
+  return items.map(({ offset, item }) => ({
+    id: offset,
+    allBytes: Number(item.readBigUInt64LE(8)),
+    ownBytes: Number(item.readBigUInt64LE(24)),
+  }));
 }
 
 interface Item {

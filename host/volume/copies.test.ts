@@ -10,6 +10,7 @@ import {
   readFileSync,
   rmSync,
   statfsSync,
+  truncateSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -157,4 +158,32 @@ describe("copies", () => {
     for (let n = 0; n < 20; n += 1) await volume.removeUpper(`s1-${n}`);
     assert.equal(readFileSync(join(options.runDir, "volume", "s1-copy", "upper", "data")).length, MIB);
   });
+});
+
+/** Quotas as kernels before 6.7 have them: whoever comes first says which. */
+test("with full quotas a copy counts as what it wrote itself, and is limited by that", async () => {
+  const [image, path] = [join(root, "image"), join(options.runDir, "volume")];
+  mkdirSync(path, { recursive: true });
+  writeFileSync(image, "");
+  truncateSync(image, 512 * MIB);
+  execFileSync("mkfs.btrfs", ["-q", image]);
+  execFileSync("mount", ["-o", "loop", image, path]);
+  execFileSync("btrfs", ["quota", "enable", path]);
+  volume = await openVolume(options);
+  const { upperDir } = volume.createUpper("s1-a", 48 * MIB);
+  writeFileSync(join(upperDir, "big"), randomBytes(32 * MIB));
+  execFileSync("sync", ["-f", upperDir]);
+  assert.ok((volume.usage("s1-a") ?? 0) >= 32 * MIB);
+  await copyOf("s1-a", "s1-b", 48 * MIB);
+  await copyOf("s1-b", "s1-c", 48 * MIB);
+  for (const id of ["s1-b", "s1-c"]) assert.ok((volume.usage(id) ?? MIB) < MIB, `${id}: ${volume.usage(id)}`);
+  const copy = volume.openUpper("s1-c").upperDir;
+  writeFileSync(join(copy, "own"), randomBytes(8 * MIB));
+  execFileSync("sync", ["-f", copy]);
+  const own = volume.usage("s1-c") ?? 0;
+  assert.ok(own >= 8 * MIB && own < 12 * MIB, `${own}`);
+  const filled = fill(copy, 64 * 1024);
+  assert.ok(filled > 32 * MIB && filled <= 40 * MIB, `${filled}`);
+  await copyOf("s1-c", "s1-d");
+  assert.ok(fill(volume.openUpper("s1-d").upperDir, MIB) > 64 * MIB, "one without a limit has none of the other's");
 });

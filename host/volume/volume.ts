@@ -40,8 +40,8 @@ export interface Volume extends AsyncDisposable {
   readonly sharedDir: string | undefined;
   list(): ReadonlySet<string>;
   /**
-   * Bytes that an upper holds, file system structures included; `undefined` when nobody counts them. What it shares counts as well on kernels without simple
-   * quotas (before 6.7).
+   * Bytes that an upper holds, file system structures included; `undefined` when nobody counts them. A copy has what it wrote itself. On kernels without simple
+   * quotas (before 6.7) a copy that was copied has none of what it shares with that.
    */
   usage(id: string): number | undefined;
 }
