@@ -2,7 +2,6 @@ import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
-import { pipeline } from "node:stream/promises";
 import { promisify } from "node:util";
 import { type DebianOptions, startDebianBuild } from "#host/debian.ts";
 import { makeAgentPackage } from "./agent-package.ts";
@@ -69,8 +68,13 @@ async function unpack(tree: string, options: DebianOptions): Promise<void> {
   await using build = startDebianBuild(options);
   const tar = spawn("tar", ["-C", tree, "--numeric-owner", "-xpf", "-"], { stdio: ["pipe", "ignore", "ignore"] });
   const unpacked = once(tar, "close");
-  // How a build fails is told by its end.
-  await pipeline(build.tar, tar.stdin).catch(() => undefined);
+  // How either fails is told by its end.
+  tar.stdin.on("error", () => undefined);
+  for await (const chunk of build.tar) {
+    // It stops at the archive's end, in front of the zeros that fill the last block: whoever writes those must not find the pipe broken.
+    if (tar.stdin.writable && !tar.stdin.write(chunk)) await Promise.race([once(tar.stdin, "drain"), unpacked]);
+  }
+  tar.stdin.end();
   await build.finished;
   const [code] = await unpacked;
   if (code !== 0) throw new Error(`tar ended with ${code}`);
