@@ -4,11 +4,13 @@ import { after, before, describe, test } from "node:test";
 import type { FileView, Sandbox } from "#sdk";
 import type { TestNode } from "../support/node.ts";
 import { output, refused } from "../support/sandbox.ts";
+import { waitUntil } from "../support/wait.ts";
 import type { ContractBackend } from "./backend.ts";
 
 const MEBIBYTE = 2 ** 20;
 /** For a hundred thousand files on a disk that others keep busy. */
 const REMOVAL_MS = 600_000;
+const GONE_MS = 30_000;
 
 /** Files are moved whole, looked at and changed, as the user of the call and under the sandbox's limits. */
 export function filesContract(backend: ContractBackend): void {
@@ -82,6 +84,8 @@ function transfers(given: Given): void {
     })();
     await assert.rejects(sandbox.files.write("/tmp/broken/f", breaking));
     assert.equal(await sandbox.files.readText("/tmp/broken/f"), "old");
+    // Whoever breaks off does not wait for what others make of it.
+    await waitUntil("the temporary is gone", GONE_MS, async () => (await names(sandbox, "/tmp/broken")).length === 1);
     assert.deepEqual(await names(sandbox, "/tmp/broken"), ["f"]);
   });
 

@@ -114,8 +114,8 @@ function events(given: Given): void {
       "mv out /tmp/gone; touch /tmp/gone/x/late; mv /tmp/elsewhere/in .; touch in/y/g",
     );
     assert.deepEqual(lines.slice(0, 3), ["removed out/", "created in/", "created in/y/"]);
-    // What it holds, and what comes while that is looked through, come in any order.
-    assert.deepEqual(lines.slice(3).sort(), ["created in/y/f", "created in/y/g"]);
+    // What it holds, and what comes while that is looked through, come in any order, perhaps twice.
+    assert.deepEqual([...new Set(lines.slice(3))].sort(), ["created in/y/f", "created in/y/g"]);
   });
 
   test("names are bytes", async () => {

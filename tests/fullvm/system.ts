@@ -15,6 +15,7 @@ export const GUEST_DIR = join(import.meta.dirname, "../../.build/guest");
 export const IMAGE = "busybox-system";
 /** It starts within seconds; in software, on a busy machine, within minutes. */
 export const START_MS = 600_000;
+const GIVEN_BACK_MS = 60_000;
 
 /** A node as `startNodeWithMemtest` makes it, with the image of a system of busybox. */
 export async function startNodeWithSystem({ words = [], ...options }: NodeOptions = {}): Promise<TestNode> {
@@ -65,10 +66,15 @@ export function instantsOf({ runDir }: TestNode): string {
   return join(runDir, "computer-disks/volume/.shared/instants");
 }
 
-/** Asserts that the node holds nothing but its sandboxes. */
+/** Waits until the node holds nothing but its sandboxes: what has ended is given back a moment later. */
 export async function nothingIsLeft(node: TestNode): Promise<void> {
-  assert.deepEqual(readdirSync(instantsOf(node)), []);
-  for (const { surplus } of await node.client.nodes.resources(node.marks.edge)) assert.deepEqual(surplus, []);
+  let left: readonly string[] = [];
+  const isEmpty = async () => {
+    const resources = await node.client.nodes.resources(node.marks.edge);
+    left = [...readdirSync(instantsOf(node)), ...resources.flatMap(({ surplus }) => surplus)];
+    return left.length === 0;
+  };
+  await waitUntil("nothing is left", GIVEN_BACK_MS, isEmpty).catch(() => assert.deepEqual(left, []));
 }
 
 /** All forks, to be removed with the stack; fails when one of them was not made. */
