@@ -222,10 +222,12 @@ function faults(given: Given): void {
     await using node = await given.backend.startNode();
     const parent = await given.backend.create(node);
     await output(parent, "dd if=/dev/urandom of=/data bs=1M count=64 2>/dev/null");
-    const forking = parent.fork({ count: 16, timeoutMs: 2_000 }).catch(() => undefined);
+    const leaving = new AbortController();
+    const forking = parent.fork({ count: 16, signal: leaving.signal }).catch(() => undefined);
     const uppers = join(node.runDir, "volume");
     while (readdirSync(uppers).filter((name) => name.startsWith("s")).length < 5) await new Promise(setImmediate);
     await node.kill();
+    leaving.abort();
     await forking;
     await node.start();
     const { client } = node;
