@@ -5,6 +5,7 @@ import type { GuestLink } from "#core/guest.ts";
 import type { EdgeId, SandboxId } from "#core/ids.ts";
 import type { SandboxSpec } from "#core/sandbox.ts";
 import type { Usage } from "#core/usage.ts";
+import type { MachineUsage } from "#guest/protocol/machine.ts";
 import { makeCgroups } from "#host/cgroup/make.ts";
 import { uidBaseOf } from "#host/id-ranges.ts";
 import { type GuestPrograms, guestImage } from "#host/vmm/guest/image.ts";
@@ -26,6 +27,7 @@ import { MachineCopies } from "./copies.ts";
 import { copyDisk, diskIn, diskPath, makeDisk } from "./disk.ts";
 import { type DiskPlan, planDisks } from "./disks.ts";
 import { Environments } from "./environments.ts";
+import { GuestKills } from "./guest-kills.ts";
 import { provenLender } from "./lender.ts";
 import { adoptGuest, type Guest, startGuest } from "./live.ts";
 import { MachinePacking } from "./packing.ts";
@@ -76,6 +78,7 @@ class MicrovmBackend implements Backend {
   readonly foresight = 0;
   readonly #options: MicrovmOptions;
   readonly #machines: Machines<Guest>;
+  readonly #kills = new Map<SandboxId, GuestKills>();
   readonly pausing: MachinePauses;
   readonly copying: MachineCopies;
   readonly packing: MachinePacking;
@@ -157,6 +160,7 @@ class MicrovmBackend implements Backend {
   }
 
   destroy(id: SandboxId): Promise<void> {
+    this.#kills.delete(id);
     return this.#machines.destroy(id, this.#release);
   }
 
@@ -164,12 +168,12 @@ class MicrovmBackend implements Backend {
     const { cgroups } = await this.#ground();
     const counted = cgroups.usage(handle.id);
     const process = processOf(handle);
-    const inside = await this.#machines.live.get(handle.id)?.usage().catch(nothingOfTheLost);
+    const inside = await this.#inside(handle.id).catch(nothingOfTheLost);
     return {
       cpu: counted.cpu,
       memory: { bytes: inside?.memoryBytes ?? 0, peakBytes: inside?.peakBytes ?? 0, swapBytes: 0 },
       oomKills: inside?.oomKills ?? 0,
-      oomVictims: [],
+      oomVictims: inside?.oomVictims ?? [],
       pids: Math.max(0, (inside?.pids ?? 0) - HELPER_PIDS),
       diskBytes: inside?.diskBytes,
       io: undefined,
@@ -188,6 +192,17 @@ class MicrovmBackend implements Backend {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.#machines[Symbol.asyncDispose]();
+  }
+
+  async #inside(id: SandboxId): Promise<(MachineUsage & Pick<Usage, "oomVictims">) | undefined> {
+    const guest = this.#machines.live.get(id);
+    if (guest === undefined) return undefined;
+    const counted = await guest.usage();
+    // Of one that is removed meanwhile nothing is kept.
+    if (counted.oomKills === 0 || this.#machines.live.get(id) !== guest) return { ...counted, oomVictims: [] };
+    const kills = this.#kills.get(id) ?? new GuestKills();
+    this.#kills.set(id, kills);
+    return { ...counted, oomVictims: await kills.victims(guest, counted.oomKills) };
   }
 
   readonly #release = (id: SandboxId) => this.copying.release(id);

@@ -59,6 +59,10 @@ export class Guest implements Holdable {
     return this.#control.usage();
   }
 
+  nextKill(after: number): ReturnType<MachineControl["nextKill"]> {
+    return this.#control.nextKill(after);
+  }
+
   /** Begins to give up what the sandbox can read again. False: that was little already. */
   async rest(): Promise<boolean> {
     return ((await this.#control.rest()) ?? Number.POSITIVE_INFINITY) > LITTLE_BYTES;

@@ -119,6 +119,12 @@ void bridge_pump(struct machine *machine);
  */
 int rest_begin(struct machine *machine, unsigned long long *file_bytes);
 
+/*
+ * machine_kills.c: the first record of the kernel's log with a number above `after` that tells of a process which was killed for want of memory: microseconds
+ * since boot now, and the record in hexadecimal. Empty: there is none. 0 or an errno.
+ */
+int kills_next(unsigned long long after, char *text, size_t size);
+
 /* machine_identity.c: 0 or an errno. */
 int identity_clock(const char *seconds);
 int identity_seed(const char *hex);

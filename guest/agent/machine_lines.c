@@ -99,6 +99,12 @@ static int count_usage(struct machine *machine, char *words, struct reply *reply
 	return 0;
 }
 
+/* AFTER */
+static int tell_kill(struct machine *machine, char *words, struct reply *reply) {
+	(void)machine;
+	return words == NULL ? EINVAL : kills_next(strtoull(words, NULL, 10), reply->text, sizeof reply->text);
+}
+
 static int give_rest(struct machine *machine, char *words, struct reply *reply) {
 	(void)words;
 	unsigned long long bytes = 0;
@@ -167,6 +173,7 @@ static const struct {
 	{"upper", mount_upper, false},	{"launch", launch, false},    {"agent", open_agent, true}, {"usage", count_usage, false},
 	{"freeze", hold_still, false}, {"thaw", let_go_on, false},   {"name", name_sandbox, true},
 	{"sync", write_out, true},	{"flush", flush_upper, false}, {"lock", lock_upper, false},  {"rest", give_rest, false},
+	{"killed", tell_kill, false},
 };
 
 /*

@@ -151,6 +151,20 @@ export class MachineControl {
     return { pids, memoryBytes, peakBytes, oomKills, diskBytes };
   }
 
+  /**
+   * The first record of the kernel's log behind the one of that number that tells of a process killed for want of memory, as `/dev/kmsg` has it, and how long the
+   * kernel has counted. Undefined: there is none. `Internal` for what no answer can be.
+   */
+  async nextKill(after: number): Promise<{ readonly record: string; readonly sinceBootMs: number } | undefined> {
+    const answer = await this.#ask("killed", String(after));
+    if (answer === "") return undefined;
+    const [, sinceBootUs, record = ""] = /^(\d{1,15}) ((?:[0-9a-f]{2})+)$/.exec(answer) ?? [];
+    if (sinceBootUs === undefined) {
+      throw new SandboxError("Internal", "the machine does not tell who was killed");
+    }
+    return { record: Buffer.from(record, "hex").toString(), sinceBootMs: Number(sinceBootUs) / 1000 };
+  }
+
   /** Has the system begin to give up a part of the files that it keeps in memory for the sandbox. Resolves with their bytes before that; undefined: it is still at the part before. */
   async rest(): Promise<number | undefined> {
     try {

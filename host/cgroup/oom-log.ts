@@ -21,6 +21,11 @@ export interface KernelLog extends Disposable {
   read(): readonly LogRecord[];
 }
 
+/** When this host's kernel began to count, in milliseconds since 1970. */
+function hostBootMs(): number {
+  return Date.now() - Number(process.hrtime.bigint() / 1_000_000n);
+}
+
 /** The log of this host from its oldest record on; an empty one where it cannot be read. */
 export function openKernelLog(): KernelLog {
   const fd = openLog();
@@ -39,23 +44,44 @@ export function openKernelLog(): KernelLog {
  */
 export class OomLog implements Disposable {
   readonly #log: KernelLog;
+  readonly #kills: OomRecords;
+
+  constructor(node: string, log: KernelLog = openKernelLog()) {
+    this.#log = log;
+    // Node names have no characters that mean anything here.
+    this.#kills = new OomRecords(`\\S*/dsec/${node}/([^/,\\s]+)`);
+  }
+
+  /** Oldest first. */
+  victims(id: string): readonly OomVictim[] {
+    const bootMs = hostBootMs();
+    for (const record of this.#log.read()) this.#kills.take(record, bootMs);
+    return this.#kills.victims(id);
+  }
+
+  forget(id: string): void {
+    this.#kills.forget(id);
+  }
+
+  [Symbol.dispose](): void {
+    this.#log[Symbol.dispose]();
+  }
+}
+
+/** Makes of a kernel's records who was killed in which of the cgroups that matter. */
+export class OomRecords {
   readonly #marker: RegExp;
   readonly #victims = new Map<string, OomVictim[]>();
   /** A kill is told in two records: who, then how large. */
   #told: { readonly id: string; readonly pid: string; readonly victim: OomVictim } | undefined;
 
-  constructor(node: string, log: KernelLog = openKernelLog()) {
-    this.#log = log;
-    // Node names have no characters that mean anything here.
-    this.#marker = new RegExp(
-      `^oom-kill:constraint=(\\w+),.*?task_memcg=\\S*/dsec/${node}/([^/,\\s]+),task=(.*),pid=(\\d+),uid=\\d+$`,
-    );
+  /** `cgroup`: a pattern of their paths, with one group that names the sandbox. */
+  constructor(cgroup: string) {
+    this.#marker = new RegExp(`^oom-kill:constraint=(\\w+),.*?task_memcg=${cgroup},task=(.*),pid=(\\d+),uid=\\d+$`);
   }
 
   /** Oldest first. */
   victims(id: string): readonly OomVictim[] {
-    const bootMs = Date.now() - Number(process.hrtime.bigint() / 1_000_000n);
-    for (const record of this.#log.read()) this.#take(record, bootMs);
     return this.#victims.get(id) ?? [];
   }
 
@@ -63,11 +89,8 @@ export class OomLog implements Disposable {
     this.#victims.delete(id);
   }
 
-  [Symbol.dispose](): void {
-    this.#log[Symbol.dispose]();
-  }
-
-  #take({ atUs, text }: LogRecord, bootMs: number): void {
+  /** The next record of a kernel that began to count at `bootMs`. */
+  take({ atUs, text }: LogRecord, bootMs: number): void {
     const told = this.#told;
     const killed =
       /^(?:Memory cgroup out of memory|Out of memory[^:]*): Killed process (\d+) \(.*anon-rss:(\d+)kB, file-rss:(\d+)kB, shmem-rss:(\d+)kB/.exec(

@@ -7,7 +7,7 @@ export interface ContractBackend {
   /** Root of its sandboxes is root of a machine: nothing is taken from it. */
   readonly isWholeMachine?: boolean;
   /** What its nodes do not count of a sandbox, and say nothing of. */
-  readonly uncounted?: ReadonlySet<"io" | "network" | "oomVictims">;
+  readonly uncounted?: ReadonlySet<"io" | "network">;
   startNode(options?: NodeOptions): Promise<TestNode>;
   create(node: TestNode, request?: Partial<CreateSandbox>): Promise<Sandbox>;
   /** Ends what runs the sandbox without a word, as a fault of the platform would. */

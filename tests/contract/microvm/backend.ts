@@ -18,7 +18,7 @@ export const MICROVM: ContractBackend = {
   },
   create: (node, request = {}) => booted(() => create(node, { backend: "microvm", ...request })),
   settle: "sync",
-  uncounted: new Set(["io", "network", "oomVictims"]),
+  uncounted: new Set(["io", "network"]),
   async crash(node, { id }) {
     const monitor = JSON.parse(readFileSync(join(node.runDir, "machines", id, "vmm.json"), "utf8")) as { pid: number };
     process.kill(monitor.pid, "SIGKILL");
