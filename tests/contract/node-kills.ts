@@ -16,7 +16,7 @@ const LATEST_MS = 60;
  * cannot is told by a type, the sandbox lives on, and of what was under way nothing stays in it.
  */
 export function nodeKillsContract(backend: ContractBackend): void {
-  describe(`a ${backend.name} whose node is killed during`, { timeout: 900_000 }, () => {
+  describe(`a ${backend.name} whose node is killed during`, { timeout: 2_700_000 }, () => {
     let node: TestNode;
     before(async () => {
       node = await backend.startNode();
