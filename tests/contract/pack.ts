@@ -25,7 +25,7 @@ const PROGRAM = join(import.meta.dirname, "testdata/packed.c");
 
 /** A live sandbox becomes an artifact in a moment, and others begin with it. */
 export function packContract(backend: ContractBackend): void {
-  describe(`packing a ${backend.name}`, { timeout: 900_000 }, () => {
+  describe(`packing a ${backend.name}`, { timeout: 2_700_000 }, () => {
     let node: TestNode;
     before(async () => {
       node = await backend.startNode();
