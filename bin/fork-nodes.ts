@@ -9,7 +9,7 @@ import { RemoteNode } from "#core/node-remote.ts";
 import { memoryPair } from "#core/rpc/memory-pair.ts";
 import type { OnFault } from "#core/rpc/serving.ts";
 import { websocketTransport } from "#core/rpc/websocket.ts";
-import { listenNode } from "#edge/listen.ts";
+import { listenNode, nodeUrl } from "#edge/listen.ts";
 import { type Address, parseAddress } from "./address.ts";
 import type { NodeConfig } from "./config.ts";
 import { dialNode } from "./dial-node.ts";
@@ -110,7 +110,7 @@ interface Joining {
 }
 
 async function stayConnected({ edge, host, port }: ForkNode, { watcher, token, log, signal }: Joining): Promise<void> {
-  const url = `wss://${host.includes(":") ? `[${host}]` : host}:${port}/node`;
+  const url = nodeUrl({ host, port, sealed: true });
   let told = false;
   while (!signal.aborted) {
     try {

@@ -80,7 +80,7 @@ export async function listenNode(node: Node, options: NodeListenOptions): Promis
   await listen(server, options);
   const { port } = server.address() as AddressInfo;
   return {
-    url: `${sealed ? "wss" : "ws"}://${options.host.includes(":") ? `[${options.host}]` : options.host}:${port}/node`,
+    url: nodeUrl({ host: options.host, port, sealed }),
     async [Symbol.asyncDispose]() {
       for (const peer of peers) peer.close();
       const closed = new Promise((resolve) => server.close(resolve));
@@ -89,6 +89,11 @@ export async function listenNode(node: Node, options: NodeListenOptions): Promis
       await closed;
     },
   };
+}
+
+/** Where a node that listens so is reached. */
+export function nodeUrl({ host, port, sealed }: Required<Pick<NodeListenOptions, "host" | "port" | "sealed">>): string {
+  return `${sealed ? "wss" : "ws"}://${host.includes(":") ? `[${host}]` : host}:${port}/node`;
 }
 
 /** Of a connection that left HTTP nobody else would notice that the client keeps its side open. */
