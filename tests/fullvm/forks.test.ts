@@ -11,6 +11,7 @@ import { decodePng } from "./png.ts";
 import { createComputer, described, memtestShows, pictureOtherThan } from "./screen.ts";
 import {
   answers,
+  COUNTER,
   createSystem,
   forked,
   monitorOf,
@@ -19,10 +20,9 @@ import {
   START_MS,
   skip,
   startNodeWithSystem,
+  untilLost,
 } from "./system.ts";
 
-/** In what it writes every number that is missing, or comes twice, shows. */
-const COUNTER = "i=0; while [ $i -lt 100000 ]; do echo $i; i=$((i+1)); sleep 0.1; done";
 /** All that must not be the same in two systems of one instant. */
 const IDENTITY =
   "cat /proc/sys/kernel/random/boot_id /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1; hostname; cat /etc/hostname";
@@ -148,7 +148,7 @@ describe("full VMs that are forked", { timeout: 1_800_000, skip }, () => {
     await answers(off);
     assert.equal(await output(off, "cat /root/kept; cat /etc/hostname"), `kept\n${off.id}`);
     process.kill(monitorOf(node, off), "SIGKILL");
-    await waitUntil("it is lost", START_MS, async () => (await off.info()).state === "failed");
+    await untilLost(off);
     const [again] = await forked(stack, off.fork({ count: 1 }));
     assert.ok(again !== undefined);
     await answers(again);
@@ -184,7 +184,7 @@ describe("full VMs that are forked", { timeout: 1_800_000, skip }, () => {
     process.kill(monitorOf(node, victim), "SIGKILL");
     await forking;
     assert.deepEqual(await Array.fromAsync(node.client.sandboxes.list({ labels: { of: "victim" } })), []);
-    await waitUntil("it is lost", START_MS, async () => (await victim.info()).state === "failed");
+    await untilLost(victim);
     await nothingIsLeft(node);
   });
 

@@ -9,7 +9,16 @@ import { startNode, type TestNode } from "../support/node.ts";
 import { output, refused } from "../support/sandbox.ts";
 import { waitUntil } from "../support/wait.ts";
 import { createComputer } from "./screen.ts";
-import { createSystem, GUEST_DIR, IMAGE, nothingIsLeft, START_MS, skip, startNodeWithSystem } from "./system.ts";
+import {
+  createSystem,
+  GUEST_DIR,
+  IMAGE,
+  nothingIsLeft,
+  START_MS,
+  skip,
+  startNodeWithSystem,
+  untilLost,
+} from "./system.ts";
 
 const MIB = 1024 * 1024;
 const WHOLE: Pick<PackOptions, "keep"> = { keep: ["credentials", "history"] };
@@ -114,7 +123,7 @@ describe("full VMs that are packed", { timeout: 1_800_000, skip }, () => {
       pid: number;
     };
     process.kill(pid, "SIGKILL");
-    await waitUntil("it is lost", START_MS, async () => (await sandbox.info()).state === "failed");
+    await untilLost(sandbox);
     const lost = await sandbox.packDiff({ name: "late:lost", ...WHOLE });
     assert.equal(lost.layer, off.layer, "the same disk is the same image");
     await nothingIsLeft(node);

@@ -12,6 +12,7 @@ import { decodePng } from "./png.ts";
 import { createComputer, described, memtestShows, pictureOtherThan } from "./screen.ts";
 import {
   answers,
+  COUNTER,
   createSystem,
   dirOf,
   forked,
@@ -22,10 +23,9 @@ import {
   START_MS,
   skip,
   startNodeWithSystem,
+  untilLost,
 } from "./system.ts";
 
-/** In what it writes every number that is missing, or comes twice, shows. */
-const COUNTER = "i=0; while [ $i -lt 100000 ]; do echo $i; i=$((i+1)); sleep 0.1; done";
 /** All that must not be the same in two systems of one instant. */
 const IDENTITY = "hostname; cat /proc/sys/kernel/random/boot_id /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1";
 
@@ -151,7 +151,7 @@ describe("snapshots of full VMs with memory", { timeout: 2_400_000, skip }, () =
       assert.equal(await output(one, "cat /root/off; cat /etc/hostname"), `kept\n${one.id}`);
     }
     process.kill(monitorOf(node, kept), "SIGKILL");
-    await waitUntil("it is lost", START_MS, async () => (await kept.info()).state === "failed");
+    await untilLost(kept);
     const { forks } = await kept.fork({ count: 1, paused: true });
     assert.match(String(forks[0] !== undefined && "error" in forks[0] && forks[0].error.message), /memory with it/);
     await nothingIsLeft(node);

@@ -16,6 +16,8 @@ export const IMAGE = "busybox-system";
 /** It starts within seconds; in software, on a busy machine, within minutes. */
 export const START_MS = 600_000;
 const GIVEN_BACK_MS = 60_000;
+/** In what it writes every number that is missing, or comes twice, shows. */
+export const COUNTER = "i=0; while [ $i -lt 100000 ]; do echo $i; i=$((i+1)); sleep 0.1; done";
 
 /** A node as `startNodeWithMemtest` makes it, with the image of a system of busybox. */
 export async function startNodeWithSystem({ words = [], ...options }: NodeOptions = {}): Promise<TestNode> {
@@ -59,6 +61,11 @@ export function runDirOf({ runDir }: TestNode, { id }: Pick<Sandbox, "id">): str
 /** The process that runs it. */
 export function monitorOf(node: TestNode, sandbox: Pick<Sandbox, "id">): number {
   return (JSON.parse(readFileSync(join(runDirOf(node, sandbox), "vmm.json"), "utf8")) as { pid: number }).pid;
+}
+
+/** Waits until a sandbox whose monitor was killed is known to be lost. */
+export async function untilLost(sandbox: Sandbox): Promise<void> {
+  await waitUntil("it is lost", START_MS, async () => (await sandbox.info()).state === "failed");
 }
 
 /** Where what a computer was at one moment lies, while copies of it begin. */
